@@ -1,0 +1,30 @@
+"""Counts or means to confidence statements; one method a file, every bound one-sided.
+
+A new method is one file here and its line in `METHODS`: the command line, the report and the tests of validity
+pick it up.
+"""
+
+from smoothcert.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
+from smoothcert.bounds.bonferroni import bonferroni
+from smoothcert.bounds.margins import Margins, Method
+from smoothcert.bounds.mono import mono
+from smoothcert.bounds.partition import cpm, partition_classes
+from smoothcert.bounds.union import union
+
+METHODS: dict[str, Method] = {
+    "mono": mono,
+    "bonferroni": bonferroni,
+    "cpm": cpm,
+    "union": union,
+}
+DEFAULT_METHOD = "cpm"
+
+__all__ = [
+    "DEFAULT_METHOD",
+    "METHODS",
+    "Margins",
+    "Method",
+    "clopper_pearson_lower",
+    "clopper_pearson_upper",
+    "partition_classes",
+]

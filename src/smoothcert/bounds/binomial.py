@@ -1,0 +1,53 @@
+"""One-sided Clopper-Pearson bounds (Clopper and Pearson, 1934) on a binomial probability."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from smoothcert.checks import check_alpha
+from smoothcert.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
+    """The p with `P(Bin(n, p) ≥ k) = α`, or 0 where k = 0: `P(bound > true p) ≤ α`.
+
+    >>> round(float(clopper_pearson_lower(990, 1000, 0.001)), 6)
+    0.975963
+    """
+    k, n, a = _counts(k, n, alpha)
+    with np.errstate(invalid="ignore"):
+        return np.where(k == 0, 0.0, special.betaincinv(np.maximum(k, 1), n - k + 1, a))
+
+
+def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
+    """The p with `P(Bin(n, p) ≤ k) = α`, or 1 where k = n: `P(bound < true p) ≤ α`.
+
+    >>> round(float(clopper_pearson_upper(10, 1000, 0.001)), 6)
+    0.024037
+    """
+    k, n, a = _counts(k, n, alpha)
+    return np.where(k == n, 1.0, special.betainccinv(k + 1, np.maximum(n - k, 1), a))
+
+
+def lower_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
+    """`Φ⁻¹(clopper_pearson_lower(k, n, α))`, taken from the smaller tail so that p near 1 loses no digits."""
+    k, n, a = _counts(k, n, alpha)
+    p, q = clopper_pearson_lower(k, n, a), clopper_pearson_upper(n - k, n, a)
+    quantile: Floats = np.where(p < q, special.ndtri(p), -special.ndtri(q))
+    return quantile
+
+
+def upper_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
+    """`Φ⁻¹(clopper_pearson_upper(k, n, α))`."""
+    return -lower_quantile(np.asarray(n) - np.asarray(k), n, alpha)
+
+
+def _counts(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    k, n = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    if not np.all((n >= 1) & (k >= 0) & (k <= n) & (k == np.floor(k)) & (n == np.floor(n))):
+        raise InputError("counts must be whole numbers with 0 <= k <= n and n >= 1.")
+    return k, n, check_alpha(alpha)

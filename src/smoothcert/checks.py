@@ -1,0 +1,62 @@
+"""Arguments are checked once, where they come in; each refusal is one sentence that says what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.errors import InputError
+
+NOISES = ("gaussian",)
+
+
+def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
+    """Levels strictly between 0 and 1."""
+    try:
+        levels = np.asarray(alpha, dtype=np.float64)
+    except (TypeError, ValueError):
+        levels = np.array(np.nan)
+    if not np.all((levels > 0) & (levels < 1)):
+        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha!r}: 0.001 is the usual choice.")
+    return levels
+
+
+def check_sigma(sigma: Any) -> float:
+    """A positive, finite noise level."""
+    if isinstance(sigma, bool) or not isinstance(sigma, int | float | np.number) or not 0 < sigma < math.inf:
+        raise InputError(f"sigma must be a positive number, got {sigma!r}: it is the noise in units of the input.")
+    return float(sigma)
+
+
+def check_whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return int(value)
+
+
+def check_noise(name: str) -> str:
+    """The name of a kind of noise."""
+    if name not in NOISES:
+        raise InputError(f"unknown noise {name!r}: choose one of {', '.join(NOISES)}.")
+    return name
+
+
+def check_counts(counts: ArrayLike, name: str) -> NDArray[np.int64]:
+    """Vote counts (m, c) with at least two classes and at least one vote a row."""
+    try:
+        array = np.asarray(counts)
+    except ValueError:
+        raise InputError(f"{name} counts have rows of different length: each needs one number per class.") from None
+    if array.ndim != 2 or array.shape[1] < 2:
+        raise InputError(f"{name} counts must have one number per class, at least two, got shape {array.shape}.")
+    if array.dtype.kind not in "iu":
+        raise InputError(f"{name} counts must be integers, got {array.dtype}: pass votes, not shares.")
+    if (array < 0).any():
+        raise InputError(f"{name} counts must not be negative: pass the votes of each class.")
+    if (array.sum(axis=1) == 0).any():
+        raise InputError(f"{name} counts of an input are all zero: draw at least one sample.")
+    return array.astype(np.int64)

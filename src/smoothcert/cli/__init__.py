@@ -1,0 +1,62 @@
+"""The command line: one file a command; each parses, calls and prints."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli.certify import certify
+from smoothcert.cli.demo import demo
+from smoothcert.cli.export import export
+from smoothcert.cli.import_ import import_
+from smoothcert.cli.predict import predict
+from smoothcert.cli.recertify import recertify
+from smoothcert.cli.show import show
+from smoothcert.errors import InputError, RunError
+
+app = typer.Typer(
+    name="smoothcert",
+    help="Proved robustness radii for any classifier, by randomized smoothing.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for command, function in {
+    "demo": demo,
+    "certify": certify,
+    "predict": predict,
+    "recertify": recertify,
+    "show": show,
+    "export": export,
+    "import": import_,
+}.items():
+    app.command(command)(function)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, with any command.")] = False,
+) -> None:
+    """Proved robustness radii for any classifier, by randomized smoothing."""
+
+
+def main() -> None:
+    """Runs the command; errors are one sentence and exit code 2 (the call was wrong) or 1 (the run failed)."""
+    debug = "--debug" in sys.argv
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app(args=[a for a in sys.argv[1:] if a != "--debug"])
+    except (InputError, RunError) as error:
+        if debug:
+            raise
+        print(f"smoothcert: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,50 @@
+"""smoothcert demo"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smoothcert.bounds import METHODS
+from smoothcert.certification import certify_dataset
+from smoothcert.cli.progress import Meter
+from smoothcert.cli.tables import print_methods
+from smoothcert.data import digits
+from smoothcert.models import load_model
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The run file.")] = Path("demo.smoothcert"),
+) -> None:
+    """Certify 200 handwritten digits with a small network: a minute from nothing to proved radii.
+
+    Example: `smoothcert demo`
+    """
+    console = Console()
+    console.print(
+        "200 held-out digits (8 × 8 pixels in [0, 1]), a small convolutional network trained under noise σ = 0.25. "
+        "100 noisy copies of each digit select a class, 10,000 more prove a radius: no perturbation shorter than it, "
+        "in ℓ2 norm, changes the smoothed classifier's answer. The risk that this is wrong is α = 0.001 per digit.\n",
+        highlight=False,
+    )
+    with Meter("certifying") as meter:
+        run = certify_dataset(
+            load_model("digits_cnn", device="cpu"),
+            digits(train=False),
+            sigma=0.25,
+            out=out,
+            limit=200,
+            model_name="digits_cnn",
+            on_progress=meter,
+        )
+    print_methods({method: run.certificates(method) for method in METHODS}, run, console)
+    console.print(
+        f"\n{run.draws:,} votes are kept in {out}. Next:\n\n"
+        f"  smoothcert show {out}\n"
+        f"  smoothcert recertify {out} --method {run.plan.method} --alpha 0.00001",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,29 @@
+"""smoothcert export"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smoothcert.cli import arguments as arg
+from smoothcert.store import open_run
+from smoothcert.store.export import export_run
+
+
+def export(
+    run: arg.RunPath,
+    format: Annotated[str, typer.Option("--format", help="tsv (the columns of Cohen's logs), csv, parquet or json.")] = "tsv",
+    out: Annotated[Path | None, typer.Option(help="The file to write; beside the run unless given.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method; the declared one unless given.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Risk; the declared one unless given.")] = None,
+) -> None:
+    """Write a run's certificates for other programs.
+
+    Example: `smoothcert export digits_cnn-digits-sigma0.25.smoothcert --format tsv --out digits.tsv`
+    """
+    path = out or run.with_suffix(f".{format}")
+    count = export_run(open_run(run), path, format, method, alpha)
+    Console().print(f"Wrote {count} certificates to {path}", highlight=False, soft_wrap=True)

@@ -1,0 +1,56 @@
+"""Tables of certified accuracy for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from smoothcert.certificate import Certificate
+from smoothcert.report.summary import certified_radii, summarise, usual_radii
+from smoothcert.store.run import Run
+
+CHANCE = 1.5
+
+
+def print_run(run: Run, console: Console) -> None:
+    """The end of `certify`: what was proved, and what it took."""
+    if not len(run):
+        console.print("No input has all its draws yet.")
+        return
+    certificates = run.certificates()
+    print_methods({run.plan.method: certificates}, run, console)
+    seconds = float(run.tally.seconds.sum())
+    rate = f", {run.draws / seconds:,.0f} draws/s" if seconds and run.draws else ""
+    console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
+    accuracy = np.mean([c.prediction == label for c, label in zip(certificates, run.labels, strict=True)])
+    if len(run) >= 20 and accuracy * run.plan.num_classes < CHANCE:
+        console.print(
+            "Hint: the accuracy is near chance. Is the class order that of the model (--classes)? Are the inputs "
+            "normalised twice, or scaled otherwise than in training?"
+        )
+
+
+def print_methods(columns: Mapping[str, Sequence[Certificate]], run: Run, console: Console) -> None:
+    """Certified accuracy against radius, a column each method."""
+    won = {name: certified_radii(certificates, run.labels) for name, certificates in columns.items()}
+    radii = usual_radii(max(max(w.max(), 0.0) for w in won.values()))
+    summaries = {name: summarise(certificates, run.labels, radii) for name, certificates in columns.items()}
+    alpha = next(iter(columns.values()))[0].alpha
+    draws = f"n0 = {run.plan.n0:,}, n = {run.plan.n:,}"
+    table = Table(
+        title=f"{len(run)} inputs, σ = {run.plan.sigma:g}, {draws}, α = {alpha:g}", title_justify="left", min_width=60
+    )
+    table.add_column("certified accuracy")
+    for name in columns:
+        table.add_column(name, justify="right")
+    table.add_row("right class, any radius", *(f"{s.accuracy:.3f}" for s in summaries.values()))
+    for i, radius in enumerate(radii):
+        table.add_row(f"at radius {radius:g}", *(f"{s.certified[i]:.3f}" for s in summaries.values()))
+    table.add_section()
+    table.add_row("average certified radius", *(f"{s.average_radius:.4f}" for s in summaries.values()))
+    table.add_row("abstained", *(f"{s.abstained:.3f}" for s in summaries.values()))
+    console.print(table)

@@ -1,0 +1,7 @@
+"""Data sets: opened by name, read row by row, checked once, here."""
+
+from smoothcert.data.dataset import Dataset, Example
+from smoothcert.data.digits import digits
+from smoothcert.data.registry import open_data, select
+
+__all__ = ["Dataset", "Example", "digits", "open_data", "select"]

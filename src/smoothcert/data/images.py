@@ -1,0 +1,69 @@
+"""Encoded images to pixels, resized and cropped as torchvision's `Resize` and `CenterCrop` do."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from smoothcert.errors import InputError
+
+EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+# Pillow opens more, among them EPS, for which it starts another program.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_MAX_PIXELS = 1 << 26
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The shorter side to `resize` pixels, then the central `crop`×`crop` square; None leaves a step out."""
+
+    resize: int | None = None
+    crop: int | None = None
+
+    def __post_init__(self) -> None:
+        for option, size in (("resize", self.resize), ("crop", self.crop)):
+            if size is not None and size < 1:
+                raise InputError(f"--{option} is a number of pixels, at least 1, not {size}.")
+
+    def __str__(self) -> str:
+        steps = {"resize": self.resize, "crop": self.crop}
+        return " ".join(f"{name}={size}" for name, size in steps.items() if size is not None) or "none"
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        if self.resize is not None:
+            short = min(image.size)
+            width, height = (int(self.resize * side / short) for side in image.size)
+            # Pillow's resampling filters widen with the scale: it is antialiased.
+            image = image.resize((width, height), Image.Resampling.BILINEAR)
+        if self.crop is not None:
+            left, top = (round((side - self.crop) / 2) for side in image.size)
+            if min(left, top) < 0:
+                raise InputError(
+                    f"smaller than the crop of {self.crop} pixels: give a --resize of at least that"
+                )
+            image = image.crop((left, top, left + self.crop, top + self.crop))
+        return image
+
+
+def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDArray[np.uint8]:
+    """The pixels of an encoded image as (height, width, RGB)."""
+    try:
+        with Image.open(
+            io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS
+        ) as image:
+            if image.width * image.height > _MAX_PIXELS:
+                raise InputError(f"larger than {_MAX_PIXELS} pixels: shrink it")
+            if image.mode.startswith(("I", "F")):
+                raise InputError("of more than 8 bits a channel: convert it to 8 bits")
+            return np.asarray(preprocessing(image.convert("RGB")))
+    except Image.DecompressionBombError as error:
+        raise InputError(f"The image {name} is larger than {_MAX_PIXELS} pixels: shrink it.") from error
+    except InputError as error:
+        raise InputError(f"The image {name} is {error}.") from error
+    except Exception as error:  # on damaged bytes a decoder raises whatever it stumbled on
+        raise InputError(f"The image {name} cannot be decoded: replace or remove it.") from error

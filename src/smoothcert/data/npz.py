@@ -1,0 +1,52 @@
+"""NumPy archives with an array of inputs and one of labels."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.data.dataset import Dataset, file_fingerprint
+from smoothcert.errors import InputError
+
+_KEYS = (("x", "y"), ("images", "labels"), ("data", "target"), ("x_test", "y_test"))
+
+
+class NpzData(Dataset):
+    """Arrays under x and y (or another usual pair of names), held in memory as they are stored."""
+
+    def __init__(self, path: Path) -> None:
+        self.description = f"the archive {path}"
+        self._path = path
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                keys = next((pair for pair in _KEYS if set(pair) <= set(archive.files)), None)
+                arrays = [archive[key] for key in keys] if keys else []
+        except Exception as error:  # on damaged bytes zip and NumPy raise whatever they stumbled on
+            raise InputError(
+                f"The archive {path} cannot be read: it is cut off, no .npz, or holds Python objects, "
+                "which are never loaded; save plain arrays of numbers."
+            ) from error
+        if not arrays:
+            raise InputError(
+                f"The archive {path} needs arrays named {' or '.join('/'.join(k) for k in _KEYS)}."
+            )
+        self._inputs, self._labels = arrays
+        if self._inputs.ndim < 2 or self._labels.shape[:1] != self._inputs.shape[:1]:
+            raise InputError(
+                f"The archive {path} has inputs of shape {self._inputs.shape} and labels of shape "
+                f"{self._labels.shape}: give one label for each input, along the first axis."
+            )
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def stored(self, row: int) -> tuple[NDArray[Any], Any]:
+        return self._inputs[row], self._labels[row]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return file_fingerprint(self._path)

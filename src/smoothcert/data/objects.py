@@ -1,0 +1,62 @@
+"""A user's own data set: a torch map-style dataset, or anything that is indexed like one."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.data.dataset import Dataset
+from smoothcert.errors import InputError
+from smoothcert.imports import import_object
+
+_PROBES = 16
+
+
+class ObjectData(Dataset):
+    """`package.module:name`: a thing with a length and items (array or tensor, label), or what returns it."""
+
+    def __init__(self, spec: str) -> None:
+        self.description = f"the data set {spec}"
+        self._items: Any = import_object(spec)
+        if isinstance(self._items, type) or not hasattr(self._items, "__getitem__"):
+            self._items = self._call("calling it", self._items)
+        if not (hasattr(self._items, "__len__") and hasattr(self._items, "__getitem__")):
+            raise InputError(
+                f"{spec} is no map-style data set: it needs len() and items (array, label), or to return it."
+            )
+        if len(self) and not np.array_equal(self.stored(0)[0], self.stored(0)[0], equal_nan=True):
+            raise InputError(
+                f"Row 0 of {self.description} differs each time it is read: take out the random transforms."
+            )
+
+    def __len__(self) -> int:
+        return int(self._call("len()", len, self._items))
+
+    def stored(self, row: int) -> tuple[NDArray[Any], Any]:
+        item = self._call(f"row {row}", self._items.__getitem__, row)
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise InputError(f"Row {row} of {self.description} is no pair: its items must be (array, label).")
+        return self._call(f"row {row}", np.asarray, item[0]), item[1]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Over the length and 16 rows spread over the data set: there is no file to hash."""
+        digest = hashlib.sha256(f"{len(self)}".encode())
+        for row in np.unique(np.linspace(0, len(self) - 1, _PROBES).astype(int)):
+            example = self[int(row)]
+            digest.update(f"{row} {example.label} {example.array.shape}".encode())
+            digest.update(example.array.tobytes())
+        return digest.hexdigest()
+
+    def _call(self, what: str, function: Any, *arguments: Any) -> Any:
+        """The user's code, whose failures are theirs to mend."""
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise InputError(
+                f"In {self.description}, {what} failed with {type(error).__name__}: {error}; mend it there."
+            ) from error

@@ -1,0 +1,131 @@
+"""Parquet: images as Hugging Face stores them, or arrays of numbers."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import OrderedDict
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from smoothcert.data.dataset import Dataset, file_fingerprint
+from smoothcert.data.images import Preprocessing, decode
+from smoothcert.errors import InputError
+
+_INPUT_NAMES = ("img", "image", "x")
+_LABEL_NAMES = ("label", "labels", "fine_label", "y")
+_CACHE_BYTES = 1 << 28
+
+
+class ParquetData(Dataset):
+    """A column `img` or `image` of {bytes, path}, or one of (nested) lists of numbers; and one of labels.
+
+    Row groups are read when a row of them is asked for, and as many are kept as fit into 256 MB.
+    """
+
+    def __init__(self, path: Path, preprocessing: Preprocessing) -> None:
+        self.description = f"the parquet file {path}"
+        self._path = path
+        try:
+            self._file = pq.ParquetFile(path)
+            schema = self._file.schema_arrow
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable() from error
+        self._label = next((name for name in _LABEL_NAMES if name in schema.names), None)
+        encoded = [
+            f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0
+        ]
+        arrays = [f.name for f in schema if _numbers(f.type) is not None]
+        self._input = _named(encoded, _INPUT_NAMES) or _named(arrays, _INPUT_NAMES)
+        if self._input is None or self._label is None:
+            raise InputError(
+                f"The parquet file {path} has the columns {', '.join(schema.names)}: it needs one of images "
+                "(structs with bytes, named img or image) or lists of numbers, and labels, named label."
+            )
+        self._images = self._input in encoded
+        if self._images:
+            self.preprocessing = str(preprocessing)
+        self._preprocess = preprocessing
+        self._field = schema.field(self._input)
+        self.classes = _class_names(schema.metadata, self._label)
+        sizes = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
+        self._starts: list[int] = [0, *accumulate(sizes)]
+        self._groups: OrderedDict[int, Any] = OrderedDict()
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def stored(self, row: int) -> tuple[NDArray[Any], Any]:
+        number = bisect_right(self._starts, row) - 1
+        group, offset = self._group(number), row - self._starts[number]
+        value, label = group[self._input][offset], group[self._label][offset].as_py()
+        if not self._images:
+            return self._array(value, row), label
+        encoded = (value.as_py() or {}).get("bytes") or b""
+        return decode(encoded, f"in row {row} of {self._path}", self._preprocess), label
+
+    def _group(self, number: int) -> Any:
+        if number not in self._groups:
+            try:
+                group = self._file.read_row_group(number, columns=[self._input, self._label])
+            except (pa.ArrowException, OSError) as error:
+                raise self._unreadable() from error
+            while self._groups and group.nbytes + sum(g.nbytes for g in self._groups.values()) > _CACHE_BYTES:
+                self._groups.popitem(last=False)
+            self._groups[number] = group
+        self._groups.move_to_end(number)
+        return self._groups[number]
+
+    def _array(self, value: Any, row: int) -> NDArray[Any]:
+        kind, metadata = self._field.type, self._field.metadata or {}
+        tensor = isinstance(kind, pa.FixedShapeTensorType)
+        try:
+            array = np.array((value.value if tensor else value).as_py(), dtype=_numbers(kind))
+            if tensor:
+                return array.reshape(kind.shape).transpose(kind.permutation or range(len(kind.shape)))
+            return array.reshape(json.loads(metadata[b"shape"])) if b"shape" in metadata else array
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"Row {row} of {self.description} has no full array in {self._input!r}: give all one shape."
+            ) from error
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return file_fingerprint(self._path)
+
+    def _unreadable(self) -> InputError:
+        return InputError(f"The parquet file {self._path} cannot be read, it may be cut off: copy it again.")
+
+
+def _named(columns: list[str], preferred: tuple[str, ...]) -> str | None:
+    """The column with a preferred name, else the only one."""
+    for name in preferred:
+        if name in columns:
+            return name
+    return columns[0] if len(columns) == 1 else None
+
+
+def _numbers(kind: Any) -> Any:
+    """The NumPy type of the numbers in a column of (nested) lists; None for other columns."""
+    depth = 0
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return kind.value_type.to_pandas_dtype()
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind, depth = kind.value_type, depth + 1
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return kind.to_pandas_dtype() if depth and is_number else None
+
+
+def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> tuple[str, ...] | None:
+    """The names of a Hugging Face `ClassLabel` column."""
+    try:
+        return tuple(json.loads((metadata or {})[b"huggingface"])["info"]["features"][label]["names"])
+    except (KeyError, TypeError, ValueError):
+        return None

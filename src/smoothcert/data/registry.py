@@ -1,0 +1,84 @@
+"""Data sets by the name given on the command line, and which of their rows are wanted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from smoothcert.data.cifar10 import TEST_FILE, Cifar10Binary
+from smoothcert.data.dataset import Dataset
+from smoothcert.data.digits import digits
+from smoothcert.data.folder import ImageFolder
+from smoothcert.data.images import Preprocessing
+from smoothcert.data.npz import NpzData
+from smoothcert.data.objects import ObjectData
+from smoothcert.data.parquet import ParquetData
+from smoothcert.errors import InputError
+
+_KINDS = (
+    "an image folder with a subfolder for each class, a .parquet or .npz file, CIFAR-10's binary folder or "
+    ".bin file, package.module:dataset, or digits"
+)
+
+
+def open_data(
+    spec: str | Path, *, classes: Path | None = None, resize: int | None = None, crop: int | None = None
+) -> Dataset:
+    """The data set that `spec` names; its first row has been read and checked.
+
+    `resize` and `crop` are for encoded images (folders, parquet); `classes` is a file with the class order of
+    an image folder.
+    """
+    preprocessing = Preprocessing(resize, crop)
+    try:
+        data = _open(str(spec), preprocessing, classes)
+    except OSError as error:
+        raise InputError(f"The data at {spec} cannot be read: {error.strerror or error}.") from error
+    if classes is not None and not isinstance(data, ImageFolder):
+        raise InputError(f"--classes is for image folders, and {spec} has numbered labels: leave it out.")
+    if data.preprocessing != str(preprocessing):
+        raise InputError(
+            f"--resize and --crop are for encoded images, and {spec} holds arrays: leave them out."
+        )
+    if len(data) == 0:
+        raise InputError(f"There is nothing in {data.description}: give one with at least one row.")
+    data[0]
+    return data
+
+
+def _open(spec: str, preprocessing: Preprocessing, classes: Path | None) -> Dataset:
+    path = Path(spec)
+    if spec == "digits":
+        return digits(train=False)
+    if path.is_dir():
+        test_file = path / TEST_FILE
+        return Cifar10Binary(test_file) if test_file.is_file() else ImageFolder(path, preprocessing, classes)
+    if path.is_file():
+        return _open_file(path, preprocessing)
+    if re.fullmatch(r"[\w.]+:[\w.]+", spec):
+        return ObjectData(spec)
+    raise InputError(f"There is no data at {spec}: give {_KINDS}.")
+
+
+def _open_file(path: Path, preprocessing: Preprocessing) -> Dataset:
+    match path.suffix.lower():
+        case ".parquet":
+            return ParquetData(path, preprocessing)
+        case ".npz":
+            return NpzData(path)
+        case ".bin":
+            return Cifar10Binary(path)
+    raise InputError(f"The file {path} is of no known kind: give {_KINDS}.")
+
+
+def select(dataset: Dataset, skip: int = 1, limit: int | None = None) -> range:
+    """Every `skip`-th row, as Cohen's script takes them, and at most `limit` of them.
+
+    >>> list(select(digits(train=False), skip=100))
+    [0, 100, 200]
+    """
+    if skip < 1:
+        raise InputError(f"--skip takes every k-th row, k at least 1, not {skip}.")
+    if limit is not None and limit < 1:
+        raise InputError(f"--limit is a number of rows, at least 1, not {limit}.")
+    return range(0, len(dataset), skip)[:limit]

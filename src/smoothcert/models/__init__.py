@@ -1,0 +1,7 @@
+"""Networks by name, and weights from files."""
+
+from smoothcert.models.checkpoints import load_weights
+from smoothcert.models.loading import load_model
+from smoothcert.models.registry import build, names
+
+__all__ = ["build", "load_model", "load_weights", "names"]

@@ -1,0 +1,108 @@
+"""Weights from files: torch checkpoints and safetensors, and the names they are saved under."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from smoothcert.errors import InputError
+
+State = dict[str, Tensor]
+
+
+def load_weights(module: nn.Module, path: str | Path) -> None:
+    """Load a checkpoint into the module: every weight of it, or an error and the module as it was.
+
+    The file is `.safetensors`, or a state dict written by `torch.save`, alone or as entry `state_dict`. Its
+    names may be the module's own, those of the module saved from `DataParallel` (`module.conv1.weight`,
+    `1.module.conv1.weight`), or those of the bare network behind a normalisation layer (`conv1.weight` for
+    `1.conv1.weight`). Nothing in the file is executed: torch's unpickler is restricted to tensors.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"The weights file {path} does not exist: check the path.")
+    expected: State = module.state_dict()
+    fits = [_Fit(expected, renamed) for renamed in _namings(_read(path))]
+    best = min(fits, key=lambda fit: len(fit.problems))
+    if best.problems:
+        raise InputError(f"The weights in {path} do not fit the model: {best.report()}.")
+    # Files from before PyTorch 0.4.1 have no num_batches_tracked; the module's own value stays.
+    module.load_state_dict({**expected, **best.state})
+
+
+def _read(path: Path) -> State:
+    """The state dict in a file, under the names in the file."""
+    try:
+        if path.suffix == ".safetensors":
+            content: Any = safetensors.torch.load_file(path)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns about files that it then refuses
+                content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"The weights file {path} was refused because it holds more than tensors and plain values, "
+            "and nothing in it was executed: save the model's state_dict() alone."
+        ) from error
+    except Exception as error:  # on a damaged or foreign file torch raises whatever its parser stumbled on
+        raise InputError(
+            f"The weights file {path} is cut off or is no checkpoint: "
+            "give a file that torch.save wrote, or .safetensors."
+        ) from error
+    state = content.get("state_dict", content) if isinstance(content, Mapping) else content
+    if not isinstance(state, Mapping) or not state or not all(isinstance(v, Tensor) for v in state.values()):
+        raise InputError(
+            f"The weights file {path} holds no state dict: save the model's state_dict(), "
+            "alone or as the entry 'state_dict'."
+        )
+    return dict(state)
+
+
+def _namings(state: State) -> list[State]:
+    """The state dict as saved, without DataParallel's `module.`, and as the second part of a Sequential."""
+    bare = {re.sub(r"(^|\.)module\.", r"\1", key): value for key, value in state.items()}
+    return [state, bare, {f"1.{key}": value for key, value in bare.items()}]
+
+
+class _Fit:
+    """What of a state dict the module lacks, does not know, or has in another shape."""
+
+    def __init__(self, expected: State, state: State) -> None:
+        self.state = {k: v for k, v in state.items() if k in expected or not _is_counter(k)}
+        self.missing = [k for k in expected if k not in state and not _is_counter(k)]
+        self.unexpected = [k for k in self.state if k not in expected]
+        self.reshaped = [
+            f"{k} {_shape(v)} instead of {_shape(expected[k])}"
+            for k, v in self.state.items()
+            if k in expected and v.shape != expected[k].shape
+        ]
+
+    @property
+    def problems(self) -> list[str]:
+        return self.missing + self.unexpected + self.reshaped
+
+    def report(self) -> str:
+        kinds = {"missing": self.missing, "unexpected": self.unexpected, "of another shape": self.reshaped}
+        return "; ".join(f"{kind}: {_first_five(keys)}" for kind, keys in kinds.items() if keys)
+
+
+def _is_counter(key: str) -> bool:
+    """Batch normalisation counts its training batches; the count plays no part in evaluation."""
+    return key.endswith("num_batches_tracked")
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "scalar"
+
+
+def _first_five(keys: list[str]) -> str:
+    more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+    return ", ".join(keys[:5]) + more

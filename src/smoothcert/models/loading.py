@@ -1,0 +1,65 @@
+"""A model as the command line names it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smoothcert.errors import InputError
+from smoothcert.imports import import_object
+from smoothcert.models.checkpoints import load_weights
+from smoothcert.models.registry import build
+
+SHIPPED_WEIGHTS = {"digits_cnn": Path(__file__).with_name("digits_cnn.safetensors")}
+"""Weights of the demo's network; `python -m smoothcert.training.digits` makes them."""
+
+
+def load_model(
+    spec: str, *, weights: Path | None = None, num_classes: int | None = None, device: str = "auto"
+) -> torch.nn.Module | Callable[..., Any]:
+    """`package.module:factory`, called without arguments, or a built-in architecture; with weights where given.
+
+    A module is moved to the device; `auto` is CUDA where there is one, else Apple's MPS, else the CPU.
+    """
+    if ":" in spec:
+        factory = import_object(spec)
+        try:
+            model = factory() if not isinstance(factory, torch.nn.Module) else factory
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise InputError(
+                f"the factory {spec} raised {reason}: call it by hand to find out why."
+            ) from error
+    else:
+        model = build(spec) if num_classes is None else build(spec, num_classes=num_classes)
+    if not callable(model):
+        raise InputError(
+            f"{spec} returned {type(model).__name__}: it must return a torch module or a callable."
+        )
+    weights = weights or SHIPPED_WEIGHTS.get(spec)
+    if weights is not None:
+        if not isinstance(model, torch.nn.Module):
+            raise InputError(
+                f"{spec} is not a torch module, so --weights has nothing to load into: leave it out."
+            )
+        load_weights(model, weights)
+    elif ":" not in spec:
+        print(f"warning: {spec} has random weights without --weights.", file=sys.stderr)
+    return _to_device(model, device) if isinstance(model, torch.nn.Module) else model
+
+
+def _to_device(module: torch.nn.Module, name: str) -> torch.nn.Module:
+    if name == "auto":
+        cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+        name = "cuda" if cuda else "mps" if mps else "cpu"
+    try:
+        return module.to(torch.device(name))
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"device {name!r} cannot be used ({reason}): choose another with --device."
+        ) from None

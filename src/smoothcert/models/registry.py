@@ -1,0 +1,34 @@
+"""The built-in architectures by name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch import nn
+
+from smoothcert.errors import InputError
+from smoothcert.models.digits import digits_cnn
+from smoothcert.models.resnet import resnet50
+from smoothcert.models.resnet_cifar import cifar_resnet
+
+_BUILDERS = {"resnet50": resnet50, "digits_cnn": digits_cnn}
+_CIFAR_DEPTHS = (20, 32, 44, 56, 110)
+
+
+def names() -> tuple[str, ...]:
+    """The names `build` knows; `cifar_resnet` takes any other depth 6k + 2 as well."""
+    return (*(f"cifar_resnet{depth}" for depth in _CIFAR_DEPTHS), *_BUILDERS)
+
+
+def build(name: str, **options: Any) -> nn.Module:
+    """A network with random weights; the options (`num_classes`, `mean`, `std`) are those of its builder.
+
+    >>> sum(p.numel() for p in build("cifar_resnet20", num_classes=10).parameters())
+    272474
+    """
+    if name in _BUILDERS:
+        return _BUILDERS[name](**options)
+    if match := re.fullmatch(r"cifar_resnet(\d+)", name):
+        return cifar_resnet(int(match[1]), **options)
+    raise InputError(f"There is no built-in model {name!r}: use one of {', '.join(names())}.")

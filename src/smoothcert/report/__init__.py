@@ -1,0 +1,1 @@
+"""What runs amount to: curves and tables."""

@@ -1,0 +1,30 @@
+"""What the sampler asks of an engine."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import torch
+
+
+class Engine(Protocol):
+    """Scores (N, c) or labels (N,) of a batch (N, *shape) of float32 on `device`.
+
+    Calls happen inside `ready()`, which puts the model into the state it is certified in and back.
+    """
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def identity(self) -> str:
+        """What runs and on what: equal identities give equal votes for equal batches."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the model's weights, or a name where there are none to hash."""
+
+    def ready(self) -> AbstractContextManager[object]: ...
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor: ...

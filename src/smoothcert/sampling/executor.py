@@ -1,0 +1,145 @@
+"""Blocks in, votes out, in this process: batches of one fixed shape that mix blocks of many inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from time import perf_counter
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.errors import InputError, RunError
+from smoothcert.sampling.blocks import BLOCK, Block, Input, Votes, noise_key
+from smoothcert.sampling.engines import Engine
+from smoothcert.sampling.noise import fill_normal
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows `start … stop − 1` of a batch: consecutive draws of one block."""
+
+    block: Block
+    input_id: str
+    start: int
+    stop: int
+
+
+class Executor:
+    """Draws blocks with one engine: x + σ · noise, forward, count.
+
+    Every batch has `batch` rows, the last one padded, because kernels may round differently at other shapes. Memory
+    is one batch, one block of noise, a few inputs, and what the engine needs for a batch.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        inputs: Callable[[int], Input],
+        *,
+        sigma: float,
+        num_classes: int,
+        seed: int,
+        batch: int,
+    ) -> None:
+        self.engine, self.sigma, self.num_classes, self.seed, self.batch = engine, sigma, num_classes, seed, batch
+
+        @lru_cache(maxsize=2 + batch // BLOCK)
+        def on_device(position: int) -> tuple[str, torch.Tensor]:
+            source = inputs(position)
+            return source.id, torch.from_numpy(source.array).to(engine.device)
+
+        self._input = on_device
+
+    def run(self, blocks: Iterable[Block | None]) -> Iterator[Votes]:
+        """The votes of each block, in order. None among the blocks asks for those of all blocks before it."""
+        with self.engine.ready():
+            labels: list[NDArray[np.int64]] = []
+            seconds, before = 0.0, perf_counter()
+            for rows, segments in self._batches(blocks):
+                batch_labels = self._labels(rows, segments)
+                per_row = (perf_counter() - before) / len(batch_labels)
+                for segment in segments:
+                    labels.append(batch_labels[segment.start : segment.stop])
+                    seconds += per_row * len(labels[-1])
+                    if sum(map(len, labels)) == segment.block.draws:
+                        classes, counts = np.unique(np.concatenate(labels), return_counts=True)
+                        yield Votes(segment.block, classes, counts, seconds)
+                        labels, seconds = [], 0.0
+                before = perf_counter()
+
+    def _batches(self, blocks: Iterable[Block | None]) -> Iterator[tuple[torch.Tensor, list[Segment]]]:
+        """Noisy rows, always `batch` of them, and which blocks they belong to."""
+        rows = noise = torch.empty(0)
+        segments: list[Segment] = []
+        filled = 0
+        for block in blocks:
+            if block is None:
+                if segments:
+                    yield rows, segments
+                segments, filled = [], 0
+                continue
+            input_id, x = self._input(block.position)
+            if not len(rows):
+                rows = torch.zeros((self.batch, *x.shape), device=x.device)
+                noise = torch.empty((1, BLOCK, *x.shape), device=x.device)
+            elif rows.shape[1:] != x.shape:
+                raise InputError(
+                    f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(rows.shape[1:])}: "
+                    f"bring all inputs to one shape."
+                )
+            fill_normal([noise_key(self.seed, input_id, block.phase, block.index)], noise)
+            done = 0
+            while done < block.draws:
+                take = min(block.draws - done, self.batch - filled)
+                torch.add(x, noise[0, done : done + take], alpha=self.sigma, out=rows[filled : filled + take])
+                segments.append(Segment(block, input_id, filled, filled + take))
+                done, filled = done + take, filled + take
+                if filled == self.batch:
+                    yield rows, segments
+                    segments, filled = [], 0
+        if segments:
+            yield rows, segments
+
+    def _labels(self, rows: torch.Tensor, segments: list[Segment]) -> NDArray[np.int64]:
+        """The vote of each row that belongs to a block."""
+        try:
+            output = self.engine(rows)
+        except (InputError, RunError):
+            raise
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise RunError(
+                f"the model failed on a batch of shape {tuple(rows.shape)} ({reason}): check that it takes inputs "
+                f"of this shape."
+            ) from error
+        used = segments[-1].stop
+        if output.shape[:1] != rows.shape[:1] or output.ndim not in (1, 2):
+            raise InputError(
+                f"the model returned shape {tuple(output.shape)} for a batch of {len(rows)} (input "
+                f"{segments[0].input_id}): it must return scores (N, {self.num_classes}) or labels (N,)."
+            )
+        output = output[:used]
+        if output.ndim == 2:
+            if output.shape[1] != self.num_classes:
+                raise InputError(
+                    f"the model returned {output.shape[1]} scores for input {segments[0].input_id}, expected "
+                    f"{self.num_classes}: pass the right number of classes."
+                )
+            self._require(torch.isfinite(output).all(dim=1), segments, "scores that are NaN or infinite")
+            return output.argmax(dim=1).cpu().numpy()
+        if output.is_floating_point():
+            raise InputError("the model returned one float per input: it must return scores (N, classes) or integers.")
+        self._require((output >= 0) & (output < self.num_classes), segments, "a label out of range")
+        return output.to("cpu", torch.int64).numpy()
+
+    def _require(self, good: torch.Tensor, segments: list[Segment], fault: str) -> None:
+        if not bool(good.all()):
+            row = int((~good).nonzero()[0])
+            input_id = next(s.input_id for s in segments if s.start <= row < s.stop)
+            raise RunError(
+                f"the model returned {fault} for input {input_id} under noise: such votes certify nothing, repair "
+                f"the model first."
+            )

@@ -1,0 +1,92 @@
+"""Certificates out of a run file, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from smoothcert.errors import InputError
+from smoothcert.store.run import Run
+
+COHEN_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+
+
+def export_run(run: Run, path: Path, kind: str, method: str | None = None, alpha: float | None = None) -> int:
+    """Writes the certificates as tsv, csv, parquet or json, whole or not at all; returns how many."""
+    if kind not in WRITERS:
+        raise InputError(f"unknown format {kind!r}: choose one of {', '.join(WRITERS)}.")
+    rows = _rows(run, method, alpha)
+    write_whole(path, lambda partial: WRITERS[kind](rows, run, partial))
+    return len(rows)
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Writes a file completely or leaves what was there."""
+    partial = path.with_name(path.name + ".part")
+    try:
+        write(partial)
+        os.replace(partial, path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise InputError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
+
+
+def _rows(run: Run, method: str | None, alpha: float | None) -> list[dict[str, Any]]:
+    tally = run.tally
+    return [
+        {"id": id, "label": int(label), **asdict(certificate), "correct": certificate.prediction == label, "seconds": s}
+        for id, label, certificate, s in zip(
+            tally.ids, tally.labels, run.certificates(method, alpha), tally.seconds.tolist(), strict=True
+        )
+    ]
+
+
+def _tsv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+    """The columns and formats of the logs of Cohen et al., which scripts of that family read."""
+    with path.open("w") as file:
+        print(*COHEN_COLUMNS, sep="\t", file=file)
+        for r in rows:
+            time = timedelta(seconds=r["seconds"])
+            print(r["id"], r["label"], r["prediction"], f"{r['radius']:.3}", int(r["correct"]), time, sep="\t", file=file)
+
+
+def _csv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["id"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _parquet(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(_with_counts(rows, run)), path)
+
+
+def _json(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+    record = {"plan": asdict(run.plan), "info": asdict(run.info), "certificates": _with_counts(rows, run)}
+    path.write_text(json.dumps(record, indent=1))
+
+
+def _with_counts(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+    if run.info.radii_only:
+        return rows
+    votes = zip(run.tally.selections.tolist(), run.tally.estimations.tolist(), strict=True)
+    return [{**r, "selection": s, "estimation": e} for r, (s, e) in zip(rows, votes, strict=True)]
+
+
+WRITERS: dict[str, Callable[[list[dict[str, Any]], Run, Path], None]] = {
+    "tsv": _tsv,
+    "csv": _csv,
+    "parquet": _parquet,
+    "json": _json,
+}

@@ -1,0 +1,252 @@
+"""The run file: votes in, votes out. Whatever was committed survives anything; nothing is written twice."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from urllib.parse import quote
+
+import numpy as np
+
+from smoothcert.errors import InputError, RunError
+from smoothcert.sampling.blocks import Phase, Votes
+from smoothcert.store import schema
+from smoothcert.store.schema import Info, Plan, VoteRow
+
+COMMIT_SECONDS = 1.0
+NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "9p"}
+
+
+@dataclass
+class _Pending:
+    """Votes of consecutive blocks that wait for the next commit."""
+
+    first: int
+    last: int
+    draws: int = 0
+    seconds: float = 0.0
+    counts: Counter[int] = field(default_factory=Counter)
+
+
+class RunFile:
+    """One SQLite file. A writer holds SQLite's write lock for as long as it is open; readers are always welcome."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, writable: bool) -> None:
+        self.path, self._db, self._writable = path, connection, writable
+        self._pending: dict[tuple[int, Phase], list[_Pending]] = {}
+        self._committed_at = monotonic()
+
+    @classmethod
+    def open_to_write(cls, path: Path) -> RunFile:
+        """Opens or creates the file and takes the write lock, or says who has it."""
+        if not path.parent.is_dir():
+            raise InputError(f"the folder {path.parent} does not exist: create it or choose another --out.")
+        with _sqlite_errors(path):
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            try:
+                if _network_file_system(path):
+                    print(
+                        f"warning: {path} is on a network file system, where SQLite cannot protect a run from two "
+                        f"writers: keep run files on a local disk.",
+                        file=sys.stderr,
+                    )
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                    schema.create(connection)
+                _check_version(path, connection, migrate=True)
+            except BaseException:
+                connection.close()
+                raise
+        return cls(path, connection, writable=True)
+
+    @classmethod
+    def open_to_read(cls, path: Path) -> RunFile:
+        if not path.is_file():
+            raise InputError(f"there is no run file {path}: check the path.")
+        with _sqlite_errors(path):
+            uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+            try:
+                _check_version(path, connection, migrate=False)
+            except BaseException:
+                connection.close()
+                raise
+        return cls(path, connection, writable=False)
+
+    def close(self) -> None:
+        """Forgets what was not committed, and leaves one plain file behind unless somebody is reading it."""
+        if self._writable:
+            with suppress(sqlite3.OperationalError):
+                self._db.execute("ROLLBACK")
+                self._db.execute("PRAGMA journal_mode = DELETE")
+        self._db.close()
+
+    def __enter__(self) -> RunFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- the record of the run
+
+    @property
+    def plan(self) -> Plan | None:
+        """The declared plan, or None where nothing was declared yet."""
+        text = self._meta("plan")
+        return None if text is None else schema.from_json(Plan, text)
+
+    @property
+    def info(self) -> Info:
+        text = self._meta("info")
+        if text is None:
+            raise InputError(f"{self.path} holds no run: certify into it first.")
+        info: Info = schema.from_json(Info, text)
+        return info
+
+    def declare(self, plan: Plan, info: Info) -> None:
+        """Writes the plan, before the first draw."""
+        with _sqlite_errors(self.path):
+            self._db.execute("INSERT INTO meta VALUES ('plan', ?), ('info', ?)", (schema.to_json(plan), schema.to_json(info)))
+        self.commit()
+
+    def _meta(self, key: str) -> str | None:
+        with _sqlite_errors(self.path):
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    # ---- writing
+
+    def add_input(self, position: int, id: str, label: int, digest: str | None, thumbnail: bytes | None) -> None:
+        with _sqlite_errors(self.path):
+            self._db.execute("INSERT INTO inputs VALUES (?, ?, ?, ?, ?)", (position, id, label, digest, thumbnail))
+
+    def add_radius(self, position: int, prediction: int, radius: float, seconds: float) -> None:
+        with _sqlite_errors(self.path):
+            self._db.execute("INSERT INTO radii VALUES (?, ?, ?, ?)", (position, prediction, radius, seconds))
+
+    def add_row(self, row: VoteRow) -> None:
+        with _sqlite_errors(self.path):
+            self._db.execute("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.values())
+
+    def add_votes(self, votes: Votes) -> None:
+        """Keeps a block's votes; they are committed within about a second."""
+        block = votes.block
+        ranges = self._pending.setdefault((block.position, block.phase), [])
+        if not ranges or ranges[-1].last != block.index:
+            ranges.append(_Pending(block.index, block.index))
+        pending = ranges[-1]
+        pending.last += 1
+        pending.draws += block.draws
+        pending.seconds += votes.seconds
+        for k, count in zip(votes.classes.tolist(), votes.counts.tolist(), strict=True):
+            pending.counts[k] += count
+        if monotonic() - self._committed_at > COMMIT_SECONDS:
+            self.commit()
+
+    def commit(self) -> None:
+        """Writes what is pending; after this returns, kill -9 loses none of it."""
+        with _sqlite_errors(self.path):
+            for (position, phase), ranges in self._pending.items():
+                for p in ranges:
+                    classes = np.array(sorted(p.counts), dtype=np.int64)
+                    counts = np.array([p.counts[k] for k in classes.tolist()], dtype=np.int64)
+                    self.add_row(VoteRow(position, phase.value, p.first, p.last, p.draws, classes, counts, p.seconds))
+            self._pending = {}
+            self._db.execute("COMMIT")
+            self._db.execute("BEGIN IMMEDIATE")
+        self._committed_at = monotonic()
+
+    # ---- reading
+
+    def inputs(self) -> list[tuple[int, str, int, str | None]]:
+        """(position, id, label, digest) in order."""
+        with _sqlite_errors(self.path):
+            return self._db.execute("SELECT position, id, label, digest FROM inputs ORDER BY position").fetchall()
+
+    def thumbnail(self, position: int) -> bytes | None:
+        with _sqlite_errors(self.path):
+            row = self._db.execute("SELECT thumbnail FROM inputs WHERE position = ?", (position,)).fetchone()
+        return None if row is None else row[0]
+
+    def radii(self) -> list[tuple[int, int, float, float]]:
+        """(position, prediction, radius, seconds) of an imported log that has no votes."""
+        with _sqlite_errors(self.path):
+            return self._db.execute("SELECT * FROM radii ORDER BY position").fetchall()
+
+    def rows(self, phase: Phase | None = None) -> Iterator[VoteRow]:
+        """Every stored row, checked."""
+        where, values = ("", ()) if phase is None else ("WHERE phase = ?", (phase.value,))
+        with _sqlite_errors(self.path):
+            cursor = self._db.execute(f"SELECT * FROM votes {where} ORDER BY position, phase, first", values)
+            for stored in cursor:
+                try:
+                    yield VoteRow.read(stored)
+                except RunError as error:
+                    raise RunError(f"{self.path} has {error}: certify again into a new file.") from None
+
+    def smallest_row(self) -> VoteRow | None:
+        """The stored row with fewest draws, to be computed again on resuming."""
+        with _sqlite_errors(self.path):
+            stored = self._db.execute("SELECT * FROM votes ORDER BY draws, position LIMIT 1").fetchone()
+        return None if stored is None else VoteRow.read(stored)
+
+    def stored_ranges(self) -> dict[tuple[int, str], list[tuple[int, int]]]:
+        """The ranges of blocks (first, last) stored for each (position, phase)."""
+        ranges: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        with _sqlite_errors(self.path):
+            for position, phase, first, last in self._db.execute("SELECT position, phase, first, last FROM votes"):
+                ranges.setdefault((position, phase), []).append((first, last))
+        return ranges
+
+
+def _check_version(path: Path, connection: sqlite3.Connection, migrate: bool) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
+        raise InputError(f"{path} is not a smoothcert run file: choose another path.")
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > schema.VERSION:
+        raise InputError(f"{path} was written by a newer smoothcert (format {version}): upgrade smoothcert to open it.")
+    if migrate:
+        for old in range(version, schema.VERSION):
+            connection.execute(schema.MIGRATIONS[old])
+        connection.execute(f"PRAGMA user_version = {schema.VERSION}")
+
+
+@contextmanager
+def _sqlite_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as sentences that say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        message = str(error)
+        if "locked" in message:
+            raise RunError(f"another process is writing {path}: wait for it, or choose another --out.") from None
+        if "full" in message:
+            raise RunError(
+                f"the disk is full: free some space and run the same command again, {path} keeps what was done."
+            ) from None
+        if "not a database" in message:
+            raise InputError(f"{path} is not a smoothcert run file: choose another path.") from None
+        if "unable to open" in message or "readonly" in message:
+            raise InputError(f"{path} cannot be opened ({message}): check the folder and its permissions.") from None
+        raise RunError(f"{path} is damaged or cannot be written ({message}): certify again into a new file.") from error
+
+
+def _network_file_system(path: Path) -> bool:
+    """Does the path lie on a network mount? Linux only; elsewhere the answer is no."""
+    try:
+        mounts = [line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    except OSError:
+        return False
+    target = path.parent.resolve()
+    kinds = {m[4]: m[m.index("-") + 1] for m in mounts if "-" in m}
+    nearest = next((str(p) for p in (target, *target.parents) if str(p) in kinds), None)
+    return nearest is not None and kinds[nearest] in NETWORK_FILE_SYSTEMS
+

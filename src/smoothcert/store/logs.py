@@ -1,0 +1,204 @@
+"""Logs of other programs into a run file: radii of Cohen et al., vote counts of the paper's own scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert.bounds import DEFAULT_METHOD
+from smoothcert.checks import check_alpha, check_counts, check_sigma, check_whole
+from smoothcert.errors import InputError
+from smoothcert.sampling.blocks import BLOCK, Phase
+from smoothcert.store.export import COHEN_COLUMNS
+from smoothcert.store.file import RunFile
+from smoothcert.store.run import Run
+from smoothcert.store.schema import Info, Plan, VoteRow
+
+VOTE_COLUMNS = ("idx", "label", "counts")
+DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+
+
+def import_logs(
+    logs: Sequence[Path],
+    out: Path,
+    *,
+    sigma: float | None = None,
+    alpha: float | None = None,
+    n0: int | None = None,
+    n: int | None = None,
+    num_classes: int | None = None,
+) -> Run:
+    """One log with radii, or two with votes (selection and estimation, in either order) beside `certify_args.json`."""
+    if out.exists():
+        raise InputError(f"{out} exists already: choose another --out.")
+    tables = [_read(path) for path in logs]
+    headers = {header for header, _ in tables}
+    if headers == {COHEN_COLUMNS} and len(logs) == 1:
+        return _import_radii(logs[0], tables[0][1], out, sigma, alpha, n0, n, num_classes)
+    if headers == {VOTE_COLUMNS} and len(logs) == 2:
+        return _import_votes(logs, [rows for _, rows in tables], out, sigma, alpha)
+    raise InputError(
+        "give one log with the columns idx, label, predict, radius, correct, time, or two with idx, label, counts."
+    )
+
+
+def _read(path: Path) -> tuple[tuple[str, ...], list[list[str]]]:
+    """The header and the rows of a tab-separated file, each row as long as the header."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text ({error}): give a tab-separated log.") from None
+    if not lines:
+        raise InputError(f"{path} is empty: give a tab-separated log.")
+    header = tuple(lines[0].split("\t"))
+    rows = [line.split("\t") for line in lines[1:] if line.strip()]
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise InputError(f"line {number} of {path} has {len(row)} columns, not {len(header)}: the log is cut off.")
+    return header, rows
+
+
+def _import_radii(
+    log: Path,
+    rows: list[list[str]],
+    out: Path,
+    sigma: float | None,
+    alpha: float | None,
+    n0: int | None,
+    n: int | None,
+    num_classes: int | None,
+) -> Run:
+    named = re.search(r"sigma_(\d*\.?\d+)", log.name)
+    if sigma is None and named is None:
+        raise InputError(f"{log} does not say its sigma: pass --sigma.")
+    entries = [
+        (idx, _whole(label, log, i), _whole(k, log, i), _radius(radius, log, i), _seconds(time))
+        for i, (idx, label, k, radius, _, time) in enumerate(rows, start=2)
+    ]
+    classes = num_classes or 1 + max([1, *(max(label, k) for _, label, k, *_ in entries)])
+    plan = _plan(
+        method="mono",
+        alpha=0.001 if alpha is None else alpha,
+        n0=n0 or 100,
+        n=n or 100_000,
+        sigma=sigma if named is None or sigma is not None else float(named[1]),
+        num_classes=classes,
+        total=len(entries),
+    )
+    with _new_run(out, plan, log, radii_only=True) as file:
+        for position, (idx, label, k, radius, seconds) in enumerate(entries):
+            file.add_input(position, idx, label, None, None)
+            file.add_radius(position, k, radius, seconds)
+        file.commit()
+    return Run(out)
+
+
+def _import_votes(
+    logs: Sequence[Path], tables: list[list[list[str]]], out: Path, sigma: float | None, alpha: float | None
+) -> Run:
+    config = _config(logs[0].with_name("certify_args.json"))
+    first, second = (list(_votes(rows, log)) for rows, log in zip(tables, logs, strict=True))
+    if [row[:2] for row in first] != [row[:2] for row in second] or not first:
+        raise InputError(f"{logs[0]} and {logs[1]} list different inputs: give the two logs of one run.")
+    totals = [{sum(counts) for _, _, counts in votes} for votes in (first, second)]
+    if any(len(total) != 1 for total in totals) or totals[0] == totals[1]:
+        raise InputError(f"{logs[0]} and {logs[1]} must each have one number of draws for all inputs, and different ones.")
+    selection, estimation = (first, second) if max(totals[0]) < max(totals[1]) else (second, first)
+    phases = {Phase.SELECTION: selection, Phase.ESTIMATION: estimation}
+    for phase, votes in phases.items():
+        check_counts([counts for *_, counts in votes], phase.value)
+    plan = _plan(
+        method=DEFAULT_METHOD,
+        alpha=config.get("alpha", 0.001) if alpha is None else alpha,
+        n0=sum(selection[0][2]),
+        n=sum(estimation[0][2]),
+        sigma=config.get("sigma") if sigma is None else sigma,
+        num_classes=len(selection[0][2]),
+        total=len(selection),
+    )
+    with _new_run(out, plan, logs[0], radii_only=False) as file:
+        for position, (idx, label, _) in enumerate(selection):
+            file.add_input(position, idx, label, None, None)
+            for phase, votes in phases.items():
+                counts = np.array(votes[position][2], dtype=np.int64)
+                classes = counts.nonzero()[0]
+                draws = int(counts.sum())
+                blocks = -(-draws // BLOCK)
+                file.add_row(VoteRow(position, phase.value, 0, blocks, draws, classes, counts[classes], 0.0))
+        file.commit()
+    return Run(out)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        raise InputError(f"{path} is not readable JSON: repair or remove it.") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path} must hold a JSON object: repair or remove it.")
+    return config
+
+
+def _votes(rows: list[list[str]], log: Path) -> Iterator[tuple[str, int, list[int]]]:
+    for number, (idx, label, text) in enumerate(rows, start=2):
+        if not re.fullmatch(r"\[\d+(, *\d+)*\]", text.strip()) or len(text) > 10_000_000:
+            raise InputError(f"line {number} of {log} has no list of counts such as [3, 97]: the log is cut off.")
+        yield idx, _whole(label, log, number), [int(k) for k in re.findall(r"\d+", text)]
+
+
+def _plan(**known: Any) -> Plan:
+    """A plan with what a log tells; what it does not tell is empty."""
+    if known["sigma"] is None:
+        raise InputError("the logs do not say their sigma: pass --sigma.")
+    check_sigma(known["sigma"])
+    check_alpha(known["alpha"])
+    check_whole("n0", known["n0"], 1)
+    check_whole("n", known["n"], 1)
+    unknown: dict[str, Any] = dict.fromkeys(("model", "engine", "data", "preprocessing"), "")
+    return Plan(**known, **unknown, noise="gaussian", seed=0, batch=0, skip=1, limit=None)
+
+
+def _new_run(out: Path, plan: Plan, log: Path, radii_only: bool) -> RunFile:
+    info = Info(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=f"import {log.name}",
+        model="",
+        data=log.name,
+        classes=None,
+        radii_only=radii_only,
+    )
+    file = RunFile.open_to_write(out)
+    file.declare(plan, info)
+    return file
+
+
+def _whole(text: str, log: Path, number: int) -> int:
+    if not re.fullmatch(r"-?\d{1,9}", text.strip()):
+        raise InputError(f"line {number} of {log} has {text[:20]!r} where a whole number belongs: repair the log.")
+    return int(text)
+
+
+def _radius(text: str, log: Path, number: int) -> float:
+    try:
+        radius = float(text)
+    except ValueError:
+        radius = -1.0
+    if not 0 <= radius < float("inf"):
+        raise InputError(f"line {number} of {log} has {text[:20]!r} where a radius belongs: repair the log.")
+    return radius
+
+
+def _seconds(text: str) -> float:
+    match = DURATION.fullmatch(text.strip())
+    if match is None:
+        return 0.0
+    days, hours, minutes, seconds = match.groups(default="0")
+    return int(days) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)

@@ -1,0 +1,124 @@
+"""The layout of a run file: one SQLite database a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import RunError
+
+APPLICATION_ID = 0x736D6365  # "smce"
+VERSION = 1
+
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE inputs (
+    position INTEGER PRIMARY KEY, id TEXT NOT NULL, label INTEGER NOT NULL, digest TEXT, thumbnail BLOB);
+CREATE TABLE votes (
+    position INTEGER NOT NULL, phase TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    draws INTEGER NOT NULL, counts BLOB NOT NULL, soft BLOB, seconds REAL NOT NULL, checksum BLOB NOT NULL,
+    PRIMARY KEY (position, phase, first)) WITHOUT ROWID;
+CREATE TABLE radii (
+    position INTEGER PRIMARY KEY, prediction INTEGER NOT NULL, radius REAL NOT NULL, seconds REAL NOT NULL);
+"""
+
+MIGRATIONS: Mapping[int, str] = {}
+"""SQL that brings a file of version k to version k + 1, so that older files open."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was declared before the first draw. A run is resumed only under an equal plan."""
+
+    method: str
+    alpha: float
+    n0: int
+    n: int
+    sigma: float
+    noise: str
+    seed: int
+    num_classes: int
+    model: str
+    engine: str
+    batch: int
+    data: str
+    preprocessing: str
+    skip: int
+    limit: int | None
+    total: int
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a reader wants to know and a resume need not equal."""
+
+    created: str
+    command: str
+    model: str
+    data: str
+    classes: tuple[str, ...] | None
+    versions: dict[str, str] = field(default_factory=dict)
+    radii_only: bool = False
+
+
+def to_json(record: Plan | Info) -> str:
+    return json.dumps(dataclasses.asdict(record))
+
+
+def from_json(kind: type[Any], text: str) -> Any:
+    """The record, leaving out fields that a newer version added; lists become tuples."""
+    values = json.loads(text)
+    known = {f.name for f in dataclasses.fields(kind)}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
+
+
+@dataclass(frozen=True)
+class VoteRow:
+    """The votes of blocks first … last − 1 of an input in a phase, and a checksum over all of it."""
+
+    position: int
+    phase: str
+    first: int
+    last: int
+    draws: int
+    classes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    seconds: float
+
+    def values(self) -> tuple[Any, ...]:
+        pairs = np.stack([self.classes, self.counts], axis=1).astype("<u4").tobytes()
+        key = (self.position, self.phase, self.first, self.last, self.draws)
+        return (*key, pairs, None, self.seconds, _checksum(key, pairs))
+
+    @classmethod
+    def read(cls, values: tuple[Any, ...]) -> VoteRow:
+        """The row, or an error where its checksum, its length or its total is wrong."""
+        *key, pairs, _, seconds, checksum = values
+        position, phase, first, last, draws = key
+        if not isinstance(pairs, bytes) or len(pairs) % 8 or _checksum(tuple(key), pairs) != checksum:
+            raise RunError(f"damaged votes for input number {position}")
+        classes, counts = np.frombuffer(pairs, dtype="<u4").reshape(-1, 2).T.astype(np.int64)
+        if counts.sum() != draws:
+            raise RunError(f"damaged votes for input number {position}")
+        return cls(position, phase, first, last, draws, classes, counts, seconds)
+
+
+def _checksum(key: tuple[Any, ...], pairs: bytes) -> bytes:
+    return hashlib.blake2b(repr(key).encode() + pairs, digest_size=8).digest()
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Makes the tables; the caller holds the transaction."""
+    for statement in TABLES.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
