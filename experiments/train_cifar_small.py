@@ -1,4 +1,4 @@
-"""Trains cifar_small on CIFAR-10 under Gaussian noise: python experiments/train_cifar_small.py TRAIN.parquet OUT.safetensors
+"""Trains cifar_small on CIFAR-10 under noise: python experiments/train_cifar_small.py TRAIN.parquet OUT.safetensors
 
 SGD with momentum, one cycle, random crops and flips, seeded. About a quarter of an hour on two free cores.
 """
@@ -42,7 +42,9 @@ def main() -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     model = cifar_small().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=options.rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=options.rate, momentum=0.9, weight_decay=5e-4, nesterov=True
+    )
     steps = options.epochs * -(-len(images) // options.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.rate, total_steps=steps)
     start = time.perf_counter()
@@ -58,8 +60,11 @@ def main() -> None:
             optimizer.step()
             schedule.step()
             right += int((scores.argmax(1) == labels[rows]).sum())
-        print(f"epoch {epoch + 1}: {right / len(images):.4f} under noise, {time.perf_counter() - start:.0f} s", flush=True)
-        save_file(model.state_dict(), options.out)
+        print(
+            f"epoch {epoch + 1}: {right / len(images):.4f} under noise, {time.perf_counter() - start:.0f} s",
+            flush=True,
+        )
+        save_file({name: t.contiguous() for name, t in model.state_dict().items()}, options.out)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ import torch
 from smoothcert.bounds import DEFAULT_METHOD
 from smoothcert.certificate import find_method
 from smoothcert.checks import check_alpha, check_noise, check_sigma, check_whole
-from smoothcert.data import Dataset, select
-from smoothcert.data.adapt import as_dataset
+from smoothcert.data import Dataset, as_dataset, select
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import Input, Phase, blocks_of, input_digest
@@ -148,7 +147,13 @@ class _Inputs:
     """The input at each position of the run, written to the file when first met and checked when met again."""
 
     def __init__(self, file: RunFile, dataset: Dataset, rows: Sequence[int], num_classes: int, images: bool) -> None:
-        self.file, self.dataset, self.rows, self.num_classes, self.images = file, dataset, rows, num_classes, images
+        self.file, self.dataset, self.rows, self.num_classes, self.images = (
+            file,
+            dataset,
+            rows,
+            num_classes,
+            images,
+        )
         self.digests = {position: digest for position, _, _, digest in file.inputs()}
 
     def __call__(self, position: int) -> Input:

@@ -21,8 +21,6 @@ from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor
 
 
-
-
 class SmoothedClassifier:
     """The classifier that returns the class its base model chooses most often under N(0, σ² I) noise on the input.
 

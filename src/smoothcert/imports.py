@@ -24,9 +24,7 @@ def import_object(spec: str) -> Any:
     try:
         return operator.attrgetter(name)(module)
     except AttributeError as error:
-        raise InputError(
-            f"The module {module_name} has no {name!r}: check the part after the colon."
-        ) from error
+        raise InputError(f"The module {module_name} has no {name!r}: check the part after the colon.") from error
 
 
 def _import_module(name: str) -> Any:

@@ -19,8 +19,9 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Float
     0.975963
     """
     k, n, a = _counts(k, n, alpha)
-    with np.errstate(invalid="ignore"):
-        return np.where(k == 0, 0.0, special.betaincinv(np.maximum(k, 1), n - k + 1, a))
+    return np.where(
+        k == 0, 0.0, _beta_quantile(np.maximum(k, 1), n - k + 1, a, special.betaincinv, special.betainc)
+    )
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
@@ -30,7 +31,8 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Float
     0.024037
     """
     k, n, a = _counts(k, n, alpha)
-    return np.where(k == n, 1.0, special.betainccinv(k + 1, np.maximum(n - k, 1), a))
+    q = _beta_quantile(k + 1, np.maximum(n - k, 1), a, special.betainccinv, special.betaincc)
+    return np.where(k == n, 1.0, q)
 
 
 def lower_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
@@ -44,6 +46,16 @@ def lower_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
 def upper_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
     """`Φ⁻¹(clopper_pearson_upper(k, n, α))`."""
     return -lower_quantile(np.asarray(n) - np.asarray(k), n, alpha)
+
+
+def _beta_quantile(a: Floats, b: Floats, level: Floats, inverse: np.ufunc, tail: np.ufunc) -> Floats:
+    """The p with tail(a, b, p) = level: SciPy's inverse, which is off by up to 1e-10, and two Newton steps."""
+    p: Floats = inverse(a, b, level)
+    sign = 1 if tail is special.betainc else -1
+    for _ in range(2):
+        log_density = special.xlogy(a - 1, p) + special.xlog1py(b - 1, -p) - special.betaln(a, b)
+        p = p - sign * (tail(a, b, p) - level) / np.exp(log_density)
+    return p
 
 
 def _counts(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[Floats, Floats, Floats]:

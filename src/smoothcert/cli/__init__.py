@@ -26,16 +26,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command, function in {
-    "demo": demo,
-    "certify": certify,
-    "predict": predict,
-    "recertify": recertify,
-    "show": show,
-    "export": export,
-    "import": import_,
-}.items():
-    app.command(command)(function)
+app.command("demo")(demo)
+app.command("certify")(certify)
+app.command("predict")(predict)
+app.command("recertify")(recertify)
+app.command("show")(show)
+app.command("export")(export)
+app.command("import")(import_)
 
 
 @app.callback()

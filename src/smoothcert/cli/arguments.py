@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="package.module:factory, or a built-in name such as cifar_resnet20.")
+    str,
+    typer.Argument(metavar="MODEL", help="package.module:factory, or a built-in name such as cifar_resnet20."),
 ]
 Data = Annotated[
     str,
     typer.Argument(
-        metavar="DATA", help="Image folder, .parquet, .npz, CIFAR-10 binary, package.module:dataset, or digits."
+        metavar="DATA",
+        help="Image folder, .parquet, .npz, CIFAR-10 binary, package.module:dataset, or digits.",
     ),
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run file.")]

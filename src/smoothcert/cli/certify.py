@@ -40,7 +40,7 @@ def certify(
 ) -> None:
     """Certify inputs and keep the votes. Stopped at any moment, the same command goes on.
 
-    Example: `smoothcert certify cifar_resnet110 cifar10/test.parquet --weights noise_0.50.pth.tar --sigma 0.5 --skip 20`
+    Example: `smoothcert certify cifar_resnet110 cifar10/test.parquet --weights model.pth.tar --sigma 0.5 --skip 20`
     """
     console = Console()
     path = out or Path(f"{_stem(model)}-{_stem(data)}-sigma{sigma:g}.smoothcert")

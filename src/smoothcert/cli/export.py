@@ -15,7 +15,9 @@ from smoothcert.store.export import export_run
 
 def export(
     run: arg.RunPath,
-    format: Annotated[str, typer.Option("--format", help="tsv (the columns of Cohen's logs), csv, parquet or json.")] = "tsv",
+    format: Annotated[
+        str, typer.Option("--format", help="tsv (the columns of Cohen's logs), csv, parquet or json.")
+    ] = "tsv",
     out: Annotated[Path | None, typer.Option(help="The file to write; beside the run unless given.")] = None,
     method: Annotated[str | None, typer.Option(help="Method; the declared one unless given.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Risk; the declared one unless given.")] = None,

@@ -16,7 +16,9 @@ def import_(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="One log with radii, or two with votes.")],
     out: Annotated[Path, typer.Option(help="The run file to write.")],
     sigma: Annotated[float | None, typer.Option(help="Noise, where the log or its name does not tell.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Risk the log was made with; 0.001 where it does not tell.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Risk the log was made with; 0.001 where it does not tell.")
+    ] = None,
     n0: Annotated[int | None, typer.Option(help="Selection draws of a log with radii (100).")] = None,
     n: Annotated[int | None, typer.Option(help="Estimation draws of a log with radii (100 000).")] = None,
     num_classes: Annotated[int | None, typer.Option(help="Classes of a log with radii.")] = None,

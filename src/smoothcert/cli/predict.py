@@ -16,9 +16,9 @@ from smoothcert.classifier import SmoothedClassifier
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.progress import Meter
 from smoothcert.data import open_data, select
-from smoothcert.store.export import write_whole
 from smoothcert.models import load_model
 from smoothcert.sampling.blocks import Input
+from smoothcert.store.export import write_whole
 
 CHUNK = 50
 

@@ -27,10 +27,16 @@ def show(run: arg.RunPath) -> None:
         ("command", info.command),
         ("model", info.model),
         ("data", info.data),
-        ("classes", ", ".join(info.classes[:10]) + (" …" if len(info.classes) > 10 else "") if info.classes else "-"),
+        (
+            "classes",
+            ", ".join(info.classes[:10]) + (" …" if len(info.classes) > 10 else "") if info.classes else "-",
+        ),
         ("versions", ", ".join(f"{k} {v}" for k, v in info.versions.items())),
         *((f"plan: {f.name}", getattr(opened.plan, f.name)) for f in dataclasses.fields(opened.plan)),
-        ("done", f"{len(opened)} of {opened.plan.total} inputs" + (" (radii only, no votes)" if info.radii_only else "")),
+        (
+            "done",
+            f"{len(opened)} of {opened.plan.total} inputs" + (" (radii only, no votes)" if info.radii_only else ""),
+        ),
     ):
         table.add_row(name, escape(str(value)))
     console.print(table, highlight=False)

@@ -42,7 +42,9 @@ def print_methods(columns: Mapping[str, Sequence[Certificate]], run: Run, consol
     alpha = next(iter(columns.values()))[0].alpha
     draws = f"n0 = {run.plan.n0:,}, n = {run.plan.n:,}"
     table = Table(
-        title=f"{len(run)} inputs, σ = {run.plan.sigma:g}, {draws}, α = {alpha:g}", title_justify="left", min_width=60
+        title=f"{len(run)} inputs, σ = {run.plan.sigma:g}, {draws}, α = {alpha:g}",
+        title_justify="left",
+        min_width=60,
     )
     table.add_column("certified accuracy")
     for name in columns:

@@ -1,6 +1,6 @@
 """The interface of `locuslab/smoothing`: a script written for it runs with its import changed.
 
-    from smoothcert.compat.cohen import Smooth   # was: from core import Smooth
+from smoothcert.compat.cohen import Smooth   # was: from core import Smooth
 """
 
 from __future__ import annotations

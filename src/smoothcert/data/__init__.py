@@ -2,6 +2,6 @@
 
 from smoothcert.data.dataset import Dataset, Example
 from smoothcert.data.digits import digits
-from smoothcert.data.registry import open_data, select
+from smoothcert.data.registry import as_dataset, open_data, select
 
-__all__ = ["Dataset", "Example", "digits", "open_data", "select"]
+__all__ = ["Dataset", "Example", "as_dataset", "digits", "open_data", "select"]

@@ -29,9 +29,7 @@ class Cifar10Binary(Dataset):
             )
         self._records = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _RECORD)
         if self._records[:, 0].max() > 9:
-            raise InputError(
-                f"The file {path} holds labels above 9, so it is not the binary version of CIFAR-10."
-            )
+            raise InputError(f"The file {path} holds labels above 9, so it is not the binary version of CIFAR-10.")
         names = path.with_name("batches.meta.txt")
         if names.is_file():
             self.classes = tuple(names.read_text(encoding="utf-8", errors="replace").split())

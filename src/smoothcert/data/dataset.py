@@ -76,9 +76,7 @@ class Dataset(ABC):
 
     def _check_like_first(self, dtype: np.dtype[Any], array: NDArray[np.float32]) -> None:
         if array.shape != self.shape:
-            raise InputError(
-                f"has shape {array.shape} and row 0 has {self.shape}: make all alike (--resize, --crop)."
-            )
+            raise InputError(f"has shape {array.shape} and row 0 has {self.shape}: make all alike (--resize, --crop).")
         if dtype != self._first[0]:
             raise InputError(f"is {dtype} and row 0 is {self._first[0]}: store all rows as one type.")
         if not np.isfinite(array).all():
@@ -87,16 +85,12 @@ class Dataset(ABC):
     def _class_number(self, label: Any) -> int:
         number = np.asarray(label)
         if number.size != 1 or number.dtype.kind not in "biuf" or not float(number.item()).is_integer():
-            raise InputError(
-                f"has the label {reprlib.repr(label)}: labels are the whole numbers 0, 1, 2, ..."
-            )
+            raise InputError(f"has the label {reprlib.repr(label)}: labels are the whole numbers 0, 1, 2, ...")
         index = int(number.item())
         if index < 0:
             raise InputError(f"has the label {index}: a negative label marks no class, use labelled data.")
         if self.classes is not None and index >= len(self.classes):
-            raise InputError(
-                f"has the label {index}, but there are {len(self.classes)} classes: check the labels."
-            )
+            raise InputError(f"has the label {index}, but there are {len(self.classes)} classes: check the labels.")
         return index
 
 
@@ -106,9 +100,7 @@ def _as_input(raw: NDArray[Any]) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
             return raw.astype(np.float32)
     if raw.dtype != np.uint8:
-        raise InputError(
-            f"is {raw.dtype}: store it as uint8 (0 to 255) or as floats in the model's own range."
-        )
+        raise InputError(f"is {raw.dtype}: store it as uint8 (0 to 255) or as floats in the model's own range.")
     return channels_first(raw).astype(np.float32) / np.float32(255)
 
 

@@ -35,9 +35,7 @@ class ImageFolder(Dataset):
         ]
         self.description = f"the image folder {folder}"
         if not self._images:
-            raise InputError(
-                f"The folder {folder} holds no images in subfolders: it needs one for each class."
-            )
+            raise InputError(f"The folder {folder} holds no images in subfolders: it needs one for each class.")
 
     def __len__(self) -> int:
         return len(self._images)
@@ -49,9 +47,7 @@ class ImageFolder(Dataset):
     @cached_property
     def fingerprint(self) -> str:
         """Over each image's relative path, size and label: reading all of ImageNet would take minutes."""
-        lines = [
-            f"{p.relative_to(self._folder).as_posix()}\0{p.stat().st_size}\0{k}\n" for p, k in self._images
-        ]
+        lines = [f"{p.relative_to(self._folder).as_posix()}\0{p.stat().st_size}\0{k}\n" for p, k in self._images]
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -64,9 +60,7 @@ def _class_order(file: Path, subfolders: list[str]) -> tuple[str, ...]:
         ) from error
     classes = tuple(line.strip() for line in lines if line.strip())
     if len(set(classes)) < len(classes):
-        raise InputError(
-            f"The class file {file} names a class twice: each line is one class, in the model's order."
-        )
+        raise InputError(f"The class file {file} names a class twice: each line is one class, in the model's order.")
     if unknown := sorted(set(subfolders) - set(classes)):
         raise InputError(
             f"The class file {file} does not name the subfolder {unknown[0]!r} ({len(unknown)} such): "

@@ -43,9 +43,7 @@ class Preprocessing:
         if self.crop is not None:
             left, top = (round((side - self.crop) / 2) for side in image.size)
             if min(left, top) < 0:
-                raise InputError(
-                    f"smaller than the crop of {self.crop} pixels: give a --resize of at least that"
-                )
+                raise InputError(f"smaller than the crop of {self.crop} pixels: give a --resize of at least that")
             image = image.crop((left, top, left + self.crop, top + self.crop))
         return image
 
@@ -53,9 +51,7 @@ class Preprocessing:
 def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDArray[np.uint8]:
     """The pixels of an encoded image as (height, width, RGB)."""
     try:
-        with Image.open(
-            io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS
-        ) as image:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS) as image:
             if image.width * image.height > _MAX_PIXELS:
                 raise InputError(f"larger than {_MAX_PIXELS} pixels: shrink it")
             if image.mode.startswith(("I", "F")):

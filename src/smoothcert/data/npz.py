@@ -31,9 +31,7 @@ class NpzData(Dataset):
                 "which are never loaded; save plain arrays of numbers."
             ) from error
         if not arrays:
-            raise InputError(
-                f"The archive {path} needs arrays named {' or '.join('/'.join(k) for k in _KEYS)}."
-            )
+            raise InputError(f"The archive {path} needs arrays named {' or '.join('/'.join(k) for k in _KEYS)}.")
         self._inputs, self._labels = arrays
         if self._inputs.ndim < 2 or self._labels.shape[:1] != self._inputs.shape[:1]:
             raise InputError(

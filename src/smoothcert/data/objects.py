@@ -11,22 +11,21 @@ from numpy.typing import NDArray
 
 from smoothcert.data.dataset import Dataset
 from smoothcert.errors import InputError
-from smoothcert.imports import import_object
 
 _PROBES = 16
 
 
 class ObjectData(Dataset):
-    """`package.module:name`: a thing with a length and items (array or tensor, label), or what returns it."""
+    """A thing with a length and items (array or tensor, label), or what returns it when called."""
 
-    def __init__(self, spec: str) -> None:
-        self.description = f"the data set {spec}"
-        self._items: Any = import_object(spec)
-        if isinstance(self._items, type) or not hasattr(self._items, "__getitem__"):
-            self._items = self._call("calling it", self._items)
+    def __init__(self, items: Any, description: str) -> None:
+        self.description = description
+        self._items = items
+        if isinstance(items, type) or (callable(items) and not hasattr(items, "__getitem__")):
+            self._items = self._call("calling it", items)
         if not (hasattr(self._items, "__len__") and hasattr(self._items, "__getitem__")):
             raise InputError(
-                f"{spec} is no map-style data set: it needs len() and items (array, label), or to return it."
+                f"{description} is no map-style data set: it needs len() and items (array, label), or to return it."
             )
         if len(self) and not np.array_equal(self.stored(0)[0], self.stored(0)[0], equal_nan=True):
             raise InputError(

@@ -39,9 +39,7 @@ class ParquetData(Dataset):
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable() from error
         self._label = next((name for name in _LABEL_NAMES if name in schema.names), None)
-        encoded = [
-            f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0
-        ]
+        encoded = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
         arrays = [f.name for f in schema if _numbers(f.type) is not None]
         self._input = _named(encoded, _INPUT_NAMES) or _named(arrays, _INPUT_NAMES)
         if self._input is None or self._label is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from smoothcert.data.cifar10 import TEST_FILE, Cifar10Binary
 from smoothcert.data.dataset import Dataset
@@ -14,6 +15,7 @@ from smoothcert.data.npz import NpzData
 from smoothcert.data.objects import ObjectData
 from smoothcert.data.parquet import ParquetData
 from smoothcert.errors import InputError
+from smoothcert.imports import import_object
 
 _KINDS = (
     "an image folder with a subfolder for each class, a .parquet or .npz file, CIFAR-10's binary folder or "
@@ -37,13 +39,18 @@ def open_data(
     if classes is not None and not isinstance(data, ImageFolder):
         raise InputError(f"--classes is for image folders, and {spec} has numbered labels: leave it out.")
     if data.preprocessing != str(preprocessing):
-        raise InputError(
-            f"--resize and --crop are for encoded images, and {spec} holds arrays: leave them out."
-        )
+        raise InputError(f"--resize and --crop are for encoded images, and {spec} holds arrays: leave them out.")
     if len(data) == 0:
         raise InputError(f"There is nothing in {data.description}: give one with at least one row.")
     data[0]
     return data
+
+
+def as_dataset(data: Any) -> Dataset:
+    """What a caller of the Python API has, as a data set: one of ours, a path, or a map-style data set."""
+    if isinstance(data, Dataset):
+        return data
+    return open_data(data) if isinstance(data, str | Path) else ObjectData(data, f"the given {type(data).__name__}")
 
 
 def _open(spec: str, preprocessing: Preprocessing, classes: Path | None) -> Dataset:
@@ -56,7 +63,7 @@ def _open(spec: str, preprocessing: Preprocessing, classes: Path | None) -> Data
     if path.is_file():
         return _open_file(path, preprocessing)
     if re.fullmatch(r"[\w.]+:[\w.]+", spec):
-        return ObjectData(spec)
+        return ObjectData(import_object(spec), f"the data set {spec}")
     raise InputError(f"There is no data at {spec}: give {_KINDS}.")
 
 

@@ -31,21 +31,15 @@ def load_model(
             model = factory() if not isinstance(factory, torch.nn.Module) else factory
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise InputError(
-                f"the factory {spec} raised {reason}: call it by hand to find out why."
-            ) from error
+            raise InputError(f"the factory {spec} raised {reason}: call it by hand to find out why.") from error
     else:
         model = build(spec) if num_classes is None else build(spec, num_classes=num_classes)
     if not callable(model):
-        raise InputError(
-            f"{spec} returned {type(model).__name__}: it must return a torch module or a callable."
-        )
+        raise InputError(f"{spec} returned {type(model).__name__}: it must return a torch module or a callable.")
     weights = weights or SHIPPED_WEIGHTS.get(spec)
     if weights is not None:
         if not isinstance(model, torch.nn.Module):
-            raise InputError(
-                f"{spec} is not a torch module, so --weights has nothing to load into: leave it out."
-            )
+            raise InputError(f"{spec} is not a torch module, so --weights has nothing to load into: leave it out.")
         load_weights(model, weights)
     elif ":" not in spec:
         print(f"warning: {spec} has random weights without --weights.", file=sys.stderr)
@@ -60,6 +54,4 @@ def _to_device(module: torch.nn.Module, name: str) -> torch.nn.Module:
         return module.to(torch.device(name))
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(
-            f"device {name!r} cannot be used ({reason}): choose another with --device."
-        ) from None
+        raise InputError(f"device {name!r} cannot be used ({reason}): choose another with --device.") from None

@@ -8,11 +8,12 @@ from typing import Any
 from torch import nn
 
 from smoothcert.errors import InputError
+from smoothcert.models.cifar_small import cifar_small
 from smoothcert.models.digits import digits_cnn
 from smoothcert.models.resnet import resnet50
 from smoothcert.models.resnet_cifar import cifar_resnet
 
-_BUILDERS = {"resnet50": resnet50, "digits_cnn": digits_cnn}
+_BUILDERS = {"resnet50": resnet50, "digits_cnn": digits_cnn, "cifar_small": cifar_small}
 _CIFAR_DEPTHS = (20, 32, 44, 56, 110)
 
 

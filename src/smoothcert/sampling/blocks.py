@@ -51,9 +51,7 @@ class Votes:
 
 def blocks_of(position: int, phase: Phase, draws: int, start: int = 0) -> list[Block]:
     """Whole blocks from block `start` up to `draws` draws, the last one shorter where it has to be."""
-    return [
-        Block(position, phase, b, min(BLOCK, draws - b * BLOCK)) for b in range(start, -(-draws // BLOCK))
-    ]
+    return [Block(position, phase, b, min(BLOCK, draws - b * BLOCK)) for b in range(start, -(-draws // BLOCK))]
 
 
 def noise_key(seed: int, input_id: str, phase: Phase, index: int) -> bytes:

@@ -44,7 +44,13 @@ class Executor:
         seed: int,
         batch: int,
     ) -> None:
-        self.engine, self.sigma, self.num_classes, self.seed, self.batch = engine, sigma, num_classes, seed, batch
+        self.engine, self.sigma, self.num_classes, self.seed, self.batch = (
+            engine,
+            sigma,
+            num_classes,
+            seed,
+            batch,
+        )
 
         @lru_cache(maxsize=2 + batch // BLOCK)
         def on_device(position: int) -> tuple[str, torch.Tensor]:

@@ -45,7 +45,13 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 def _rows(run: Run, method: str | None, alpha: float | None) -> list[dict[str, Any]]:
     tally = run.tally
     return [
-        {"id": id, "label": int(label), **asdict(certificate), "correct": certificate.prediction == label, "seconds": s}
+        {
+            "id": id,
+            "label": int(label),
+            **asdict(certificate),
+            "correct": certificate.prediction == label,
+            "seconds": s,
+        }
         for id, label, certificate, s in zip(
             tally.ids, tally.labels, run.certificates(method, alpha), tally.seconds.tolist(), strict=True
         )
@@ -58,7 +64,16 @@ def _tsv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
         print(*COHEN_COLUMNS, sep="\t", file=file)
         for r in rows:
             time = timedelta(seconds=r["seconds"])
-            print(r["id"], r["label"], r["prediction"], f"{r['radius']:.3}", int(r["correct"]), time, sep="\t", file=file)
+            print(
+                r["id"],
+                r["label"],
+                r["prediction"],
+                f"{r['radius']:.3}",
+                int(r["correct"]),
+                time,
+                sep="\t",
+                file=file,
+            )
 
 
 def _csv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:

@@ -20,7 +20,19 @@ from smoothcert.store import schema
 from smoothcert.store.schema import Info, Plan, VoteRow
 
 COMMIT_SECONDS = 1.0
-NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "9p"}
+NETWORK_FILE_SYSTEMS = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "fuse.sshfs",
+    "9p",
+}
 
 
 @dataclass
@@ -114,7 +126,10 @@ class RunFile:
     def declare(self, plan: Plan, info: Info) -> None:
         """Writes the plan, before the first draw."""
         with _sqlite_errors(self.path):
-            self._db.execute("INSERT INTO meta VALUES ('plan', ?), ('info', ?)", (schema.to_json(plan), schema.to_json(info)))
+            self._db.execute(
+                "INSERT INTO meta VALUES ('plan', ?), ('info', ?)",
+                (schema.to_json(plan), schema.to_json(info)),
+            )
         self.commit()
 
     def _meta(self, key: str) -> str | None:
@@ -249,4 +264,3 @@ def _network_file_system(path: Path) -> bool:
     kinds = {m[4]: m[m.index("-") + 1] for m in mounts if "-" in m}
     nearest = next((str(p) for p in (target, *target.parents) if str(p) in kinds), None)
     return nearest is not None and kinds[nearest] in NETWORK_FILE_SYSTEMS
-

@@ -108,7 +108,9 @@ def _import_votes(
         raise InputError(f"{logs[0]} and {logs[1]} list different inputs: give the two logs of one run.")
     totals = [{sum(counts) for _, _, counts in votes} for votes in (first, second)]
     if any(len(total) != 1 for total in totals) or totals[0] == totals[1]:
-        raise InputError(f"{logs[0]} and {logs[1]} must each have one number of draws for all inputs, and different ones.")
+        raise InputError(
+            f"{logs[0]} and {logs[1]} must each have one number of draws for all inputs, and different ones."
+        )
     selection, estimation = (first, second) if max(totals[0]) < max(totals[1]) else (second, first)
     phases = {Phase.SELECTION: selection, Phase.ESTIMATION: estimation}
     for phase, votes in phases.items():

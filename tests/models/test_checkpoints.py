@@ -1,0 +1,221 @@
+"""Weights in the layouts people have them in are loaded whole, or not at all."""
+
+import os
+import pickle
+import warnings
+from collections import OrderedDict
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from smoothcert import models
+from smoothcert.errors import InputError
+from smoothcert.models import load_weights
+
+
+def network(seed, name="cifar_resnet20"):
+    torch.manual_seed(seed)
+    return models.build(name)
+
+
+def copied(model):
+    return OrderedDict((key, value.clone()) for key, value in model.state_dict().items())
+
+
+def renamed(state, old, new):
+    return OrderedDict((key.replace(old, new, 1), value) for key, value in state.items())
+
+
+def assert_same(first, second):
+    assert list(first) == list(second)
+    for key, value in first.items():
+        torch.testing.assert_close(value, second[key], rtol=0, atol=0)
+
+
+def assert_refused(path, message, model=None):
+    """One line, no warning beside it, and the model as it was."""
+    model = model or network(1)
+    before = copied(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=message) as caught:
+            load_weights(model, path)
+    assert "\n" not in str(caught.value)
+    assert_same(before, model.state_dict())
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before PyTorch 1.6"])
+def test_cohens_cifar_checkpoint(tmp_path, zipped):
+    source, target = network(0, "cifar_resnet110"), network(1, "cifar_resnet110")
+    optimizer = torch.optim.SGD(source.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    source(torch.rand(2, 3, 32, 32)).sum().backward()
+    optimizer.step()
+    checkpoint = {
+        "epoch": 90,
+        "arch": "cifar_resnet110",
+        "state_dict": source.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    torch.save(checkpoint, tmp_path / "checkpoint.pth.tar", _use_new_zipfile_serialization=zipped)
+    load_weights(target, tmp_path / "checkpoint.pth.tar")
+    assert_same(source.state_dict(), target.state_dict())
+
+
+def test_cohens_imagenet_checkpoint_from_data_parallel(tmp_path):
+    source, target = network(0, "resnet50"), network(1, "resnet50")
+    wrapped = nn.Sequential(source[0], nn.DataParallel(source[1]))
+    assert all(key.startswith("1.module.") for key in wrapped.state_dict())
+    checkpoint = {"epoch": 90, "arch": "resnet50", "state_dict": wrapped.state_dict(), "optimizer": {}}
+    torch.save(checkpoint, tmp_path / "checkpoint.pth.tar")
+    load_weights(target, tmp_path / "checkpoint.pth.tar")
+    assert_same(source.state_dict(), target.state_dict())
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".tar", ".safetensors"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda state: state,
+        lambda state: renamed(state, "1.", "module.1."),
+        lambda state: renamed(state, "1.", "1.module."),
+        lambda state: renamed(state, "1.", ""),
+        lambda state: renamed(state, "1.", "module."),
+    ],
+    ids=["own", "module.1.", "1.module.", "bare", "module."],
+)
+def test_each_naming_in_each_format(tmp_path, suffix, layout):
+    source, target = network(0), network(1)
+    path = tmp_path / f"weights{suffix}"
+    state = layout(copied(source))
+    if suffix == ".safetensors":
+        save_file(state, path)
+    else:
+        torch.save(state, path)
+    load_weights(target, str(path))
+    assert_same(source.state_dict(), target.state_dict())
+
+
+def test_a_module_whose_own_names_contain_module(tmp_path):
+    source = nn.DataParallel(network(0))
+    torch.save(source.state_dict(), tmp_path / "w.pt")
+    target = nn.DataParallel(network(1))
+    load_weights(target, tmp_path / "w.pt")
+    assert_same(source.state_dict(), target.state_dict())
+
+
+def test_counters_of_batches_may_be_absent_or_superfluous(tmp_path):
+    source, target = network(0), network(1)
+    target[1].bn1.num_batches_tracked.fill_(5)
+    without = {k: v for k, v in copied(source).items() if not k.endswith("num_batches_tracked")}
+    torch.save(without, tmp_path / "old.pth")
+    load_weights(target, tmp_path / "old.pth")
+    assert_same(without, {k: v for k, v in target.state_dict().items() if k in without})
+    assert int(target[1].bn1.num_batches_tracked) == 5
+
+    untracked = nn.Sequential(nn.Conv2d(1, 2, 3))
+    state = {**copied(untracked), "0.num_batches_tracked": torch.tensor(3)}
+    torch.save(state, tmp_path / "new.pth")
+    load_weights(untracked, tmp_path / "new.pth")
+
+
+def test_half_precision_weights_become_the_models_own_type(tmp_path):
+    source, target = network(0), network(1)
+    torch.save({k: v.half() if v.is_floating_point() else v for k, v in copied(source).items()}, tmp_path / "h.pt")
+    load_weights(target, tmp_path / "h.pt")
+    assert target[1].fc.weight.dtype == torch.float32
+    torch.testing.assert_close(target[1].fc.weight, source[1].fc.weight.half().float(), rtol=0, atol=0)
+
+
+def test_keys_that_do_not_fit_are_named_by_kind(tmp_path):
+    state = copied(network(0))
+    del state["1.conv1.weight"]
+    state["1.extra.weight"] = torch.zeros(1)
+    state["1.fc.weight"] = torch.zeros(100, 64)
+    torch.save(state, tmp_path / "w.pt")
+    assert_refused(
+        tmp_path / "w.pt",
+        r"w\.pt do not fit the model: missing: 1\.conv1\.weight; unexpected: 1\.extra\.weight; "
+        r"of another shape: 1\.fc\.weight 100×64 instead of 10×64\.$",
+    )
+
+
+def test_many_keys_are_cut_to_five(tmp_path):
+    torch.save(network(0, "cifar_resnet32").state_dict(), tmp_path / "w.pt")
+    # Two more blocks in each of three stages: 6 · 2 · (1 convolution + 4 of batch normalisation) = 60 keys.
+    assert_refused(tmp_path / "w.pt", r"unexpected: (1\.layer1\.3\S+ ){5}and 55 more\.$")
+
+
+def test_weights_of_another_architecture_name_keys_of_the_nearest_naming(tmp_path):
+    state = renamed(copied(network(0)), "1.", "1.module.")
+    del state["1.module.fc.bias"]
+    torch.save(state, tmp_path / "w.pt")
+    assert_refused(tmp_path / "w.pt", r"missing: 1\.fc\.bias\.$")
+
+
+class Payload:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["zip", "legacy", "pickle2", "pickle5"])
+def test_a_malicious_pickle_is_refused_and_nothing_runs(tmp_path, name):
+    content = {"state_dict": Payload(tmp_path / "executed")}
+    path = tmp_path / f"{name}.pt"
+    if name.startswith("pickle"):
+        path.write_bytes(pickle.dumps(content, protocol=int(name[-1])))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=name == "zip")
+    assert_refused(path, r"was refused because .* nothing in it was executed: save the model's state_dict\(\)")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_whole_pickled_model_is_refused(tmp_path):
+    torch.save(network(0), tmp_path / "w.pt")
+    assert_refused(tmp_path / "w.pt", "was refused")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_a_file_cut_off_is_refused(tmp_path, zipped, share):
+    path = tmp_path / "w.pt"
+    torch.save(network(0).state_dict(), path, _use_new_zipfile_serialization=zipped)
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    assert_refused(path, r"w\.pt is cut off or is no checkpoint")
+
+
+def test_safetensors_cut_off_are_refused(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_file(copied(network(0)), path)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert_refused(path, "is cut off or is no checkpoint")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint at all\n" * 9, b"\x00" * 100])
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_other_files_are_refused(tmp_path, content, suffix):
+    path = tmp_path / f"w{suffix}"
+    path.write_bytes(content)
+    assert_refused(path, r"is cut off or is no checkpoint|was refused")
+
+
+@pytest.mark.parametrize("content", [3, {}, [torch.zeros(1)], {"state_dict": 3}, {"epoch": 4, "w": torch.zeros(1)}])
+def test_a_file_without_a_state_dict_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "w.pt")
+    assert_refused(tmp_path / "w.pt", "holds no state dict")
+
+
+def test_a_torchscript_archive_is_refused(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), tmp_path / "w.pt")
+    assert_refused(tmp_path / "w.pt", "is no checkpoint")
+
+
+@pytest.mark.parametrize("name", ["absent.pt", "."])
+def test_a_missing_file_is_named(tmp_path, name):
+    assert_refused(tmp_path / name, "does not exist: check the path")

@@ -1,0 +1,150 @@
+"""Votes do not depend on the batch; a model that misbehaves is named with its input."""
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.errors import InputError, RunError
+from smoothcert.sampling import Executor, Input, Phase, blocks_of
+from smoothcert.sampling.engines import open_engine
+
+INPUTS = [Input(f"row {i}", np.full((2, 3), i / 4, dtype=np.float32)) for i in range(5)]
+
+
+def executor(model, batch=100, inputs=INPUTS, num_classes=3):
+    engine = open_engine(model)
+    return Executor(engine, inputs.__getitem__, sigma=0.5, num_classes=num_classes, seed=0, batch=batch)
+
+
+def by_sum(batch):
+    """A label that any order of summation agrees on: which of three values is largest."""
+    return batch[:, 0].argmax(axis=1)
+
+
+def votes(runner, draws=250):
+    counts = np.zeros((len(INPUTS), 3), dtype=int)
+    for v in runner.run(b for i in range(len(INPUTS)) for b in blocks_of(i, Phase.ESTIMATION, draws)):
+        assert v.counts.sum() == v.block.draws
+        counts[v.block.position, v.classes] += v.counts
+    return counts
+
+
+def test_votes_do_not_depend_on_the_batch():
+    reference = votes(executor(by_sum))
+    assert (reference.sum(axis=1) == 250).all()
+    for batch in (1, 7, 100, 256, 5000):
+        np.testing.assert_array_equal(votes(executor(by_sum, batch)), reference)
+
+
+def test_every_batch_has_the_same_shape():
+    shapes = []
+    votes(executor(lambda batch: shapes.append(batch.shape) or by_sum(batch), batch=64))
+    assert set(shapes) == {(64, 2, 3)}
+
+
+def test_scores_and_labels_agree():
+    scores = votes(executor(lambda batch: batch[:, 0]))
+    np.testing.assert_array_equal(scores, votes(executor(by_sum)))
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 3, bias=False))
+    with torch.no_grad():
+        module[1].weight.copy_(torch.eye(3, 6))
+    np.testing.assert_array_equal(votes(executor(module)), scores)
+
+
+def test_none_asks_for_an_answer_before_the_batch_is_full():
+    runner, log = executor(by_sum, batch=1000), []
+
+    def blocks():
+        yield from blocks_of(0, Phase.ESTIMATION, 150)
+        yield None
+        assert len(log) == 2
+        yield from blocks_of(1, Phase.ESTIMATION, 150)
+
+    for v in runner.run(blocks()):
+        log.append(v.block)
+    assert [b.position for b in log] == [0, 0, 1, 1]
+
+
+def test_evaluation_mode_and_gradients_are_set_and_restored():
+    seen = []
+
+    class Spy(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen = torch.nn.BatchNorm1d(6).eval()
+            self.layer = torch.nn.Linear(6, 3)
+
+        def forward(self, x):
+            y = self.layer(self.frozen(x.flatten(1)))
+            seen.append((self.training, y.requires_grad))
+            return y
+
+    module = Spy()
+    votes(executor(module))
+    assert set(seen) == {(False, False)}
+    assert module.training
+    assert module.layer.training
+    assert not module.frozen.training
+
+
+def third_input(value):
+    """A callable whose answer is spoiled around the third input, which lies at 0.5."""
+
+    def model(batch):
+        scores = batch[:, 0].copy()
+        scores[np.abs(batch.mean(axis=(1, 2)) - 0.5) < 0.02] = value
+        return scores
+
+    return model
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_scores_that_are_not_finite_name_the_input(value):
+    quiet = [Input(f"row {i}", np.full((2, 3), i / 4, dtype=np.float32)) for i in range(5)]
+    runner = Executor(open_engine(third_input(value)), quiet.__getitem__, sigma=1e-3, num_classes=3, seed=0, batch=64)
+    with pytest.raises(RunError, match="NaN or infinite for input row 2"):
+        votes(runner)
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (lambda b: b[:, 0, :2], InputError, "returned 2 scores for input row 0, expected 3"),
+        (lambda b: b[:50, 0], InputError, "returned shape"),
+        (lambda b: b, InputError, "returned shape"),
+        (lambda b: b[:, 0, 0], InputError, "one float per input"),
+        (lambda b: np.full(len(b), 3), RunError, "label out of range for input row 0"),
+        (lambda b: np.full(len(b), -1), RunError, "label out of range for input row 0"),
+        (lambda b: np.array(["cat"] * len(b)), InputError, "values of type"),
+        (lambda b: 1 / 0, RunError, "division by zero"),
+        (torch.nn.Linear(99, 3), RunError, "the model failed on a batch"),
+        (torch.nn.LSTM(3, 3, batch_first=True), InputError, "not a tensor"),
+    ],
+)
+def test_a_model_that_misbehaves(model, error, message):
+    with pytest.raises(error, match=message) as refusal:
+        votes(executor(model))
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_output_shape_that_changes():
+    calls = iter(range(100))
+
+    def model(batch):
+        return batch[:, 0] if next(calls) < 2 else batch[:, 0, :2]
+
+    with pytest.raises(InputError, match="returned 2 scores for input row 0"):
+        votes(executor(model))
+
+
+def test_inputs_of_different_shape():
+    mixed = [INPUTS[0], Input("row 1", np.zeros((3, 3), dtype=np.float32)), *INPUTS[2:]]
+    with pytest.raises(InputError, match="input row 1 has shape"):
+        votes(executor(by_sum, inputs=mixed))
+
+
+def test_no_model():
+    with pytest.raises(InputError, match="must be a torch module or a callable"):
+        open_engine(42)
+    with pytest.raises(InputError, match="unknown engine 'warp'"):
+        open_engine(by_sum, "warp")

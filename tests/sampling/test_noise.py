@@ -1,0 +1,70 @@
+"""Noise is a pure function of its key, normal, and never shared."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from smoothcert.sampling.blocks import Phase, noise_key
+from smoothcert.sampling.noise import fill_normal, threefry, threefry_normal
+
+KEYS = [noise_key(0, str(i), Phase.ESTIMATION, b) for i in range(10) for b in range(10)]
+
+
+def words(*values: int) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.from_numpy(np.array([[v]], dtype=np.uint32).view(np.int32)) for v in values)
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "answer"),
+    [
+        ((0,) * 4, (0,) * 4, (0x9C6CA96A, 0xE17EAE66, 0xFC10ECD4, 0x5256A7D8)),
+        ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 4, (0x2A881696, 0x57012287, 0xF6C7446E, 0xA16A6732)),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0, 0x082EFA98, 0xEC4E6C89),
+            (0x59CD1DBB, 0xB8879579, 0x86B5D00C, 0xAC8B6D84),
+        ),
+    ],
+)
+def test_threefry_gives_the_known_answers_of_random123(counter, key, answer):
+    assert tuple(int(w) & 0xFFFFFFFF for w in threefry(words(*counter), words(*key))) == answer
+
+
+def cpu_noise(keys, shape):
+    out = torch.empty(len(keys), *shape)
+    fill_normal(keys, out)
+    return out
+
+
+@pytest.mark.parametrize("generate", [cpu_noise, lambda k, s: threefry_normal(k, s, torch.device("cpu"))])
+class TestBothGenerators:
+    def test_a_block_depends_on_its_key_alone(self, generate):
+        together = generate(KEYS, (7, 3))
+        for i in (0, 5, 99):
+            assert torch.equal(generate([KEYS[i]], (7, 3))[0], together[i])
+
+    def test_values_are_standard_normal(self, generate):
+        values = generate(KEYS, (100, 101)).double().numpy().ravel()
+        assert np.isfinite(values).all()
+        assert stats.kstest(values, "norm").pvalue > 1e-4
+        tails = [(np.abs(values) > z).mean() / (2 * stats.norm.sf(z)) for z in (3, 4)]
+        np.testing.assert_allclose(tails, 1, atol=0.3)
+
+    def test_blocks_are_uncorrelated(self, generate):
+        values = generate(KEYS, (40, 40)).double().reshape(len(KEYS), -1)
+        correlation = torch.corrcoef(values) - torch.eye(len(KEYS))
+        assert correlation.abs().max() < 6 / np.sqrt(values.shape[1])
+
+
+def test_every_part_of_the_name_changes_the_key():
+    names = [
+        (seed, input_id, phase, index)
+        for seed in (0, 1, -1)
+        for input_id in ("0", "1", "11", "a\0selection")
+        for phase in Phase
+        for index in (0, 1, 11)
+    ]
+    keys = {noise_key(*name) for name in names}
+    assert len(keys) == len(names)
+    assert all(len(key) == 16 for key in keys)

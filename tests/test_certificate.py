@@ -1,0 +1,91 @@
+"""Votes to certificates: published radii, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from smoothcert import ABSTAIN, InputError, certify_counts, certify_counts_batch
+from smoothcert.bounds import METHODS
+from smoothcert.bounds.binomial import lower_quantile
+
+LOGS = Path(__file__).parents[2] / "shared" / "data" / "cohen2019"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_lost_vote_abstains(method):
+    certificate = certify_counts([60, 40], [400, 600], sigma=0.5, method=method)
+    assert (certificate.prediction, certificate.radius) == (ABSTAIN, 0.0)
+    assert certificate.abstained
+    assert not certificate.certified_at(0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_radius_scales_with_sigma_and_grows_with_alpha(method):
+    one = certify_counts([90, 10, 0], [900, 80, 20], sigma=1.0, method=method)
+    half = certify_counts([90, 10, 0], [900, 80, 20], sigma=0.5, method=method)
+    bold = certify_counts([90, 10, 0], [900, 80, 20], sigma=1.0, alpha=0.05, method=method)
+    np.testing.assert_allclose(half.radius, one.radius / 2, rtol=1e-14)
+    assert bold.radius > one.radius > 0
+    assert one.certified_at(one.radius)
+    assert not one.certified_at(np.nextafter(one.radius, 9))
+
+
+def test_mono_is_the_interval_of_cohen():
+    """The lower end of the two-sided Clopper-Pearson interval at 2α, as statsmodels computes it for his script."""
+    certificate = certify_counts([99, 1], [99_000, 1_000], sigma=0.25, alpha=0.001, method="mono")
+    lower = stats.beta.ppf(0.001, 99_000, 1_001)
+    np.testing.assert_allclose(certificate.radius, 0.25 * stats.norm.ppf(lower), rtol=1e-11)
+
+
+def test_batch_is_row_by_row():
+    rng = np.random.default_rng(0)
+    selections, estimations = (
+        rng.multinomial(100, [0.6, 0.3, 0.1], 20),
+        rng.multinomial(1000, [0.6, 0.3, 0.1], 20),
+    )
+    for method in METHODS:
+        batch = certify_counts_batch(selections, estimations, sigma=0.5, method=method)
+        singles = [certify_counts(s, e, sigma=0.5, method=method) for s, e in zip(selections, estimations, strict=True)]
+        assert batch == singles
+
+
+@pytest.mark.skipif(not LOGS.is_dir(), reason="the published logs are not beside the repository")
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.tsv")) or [None], ids=lambda p: p.stem if p else "none")
+def test_every_published_radius_is_one_of_ours(log):
+    """Each printed radius is σ Φ⁻¹(Clopper-Pearson) of some vote count out of 100 000, to three digits."""
+    training, smoothing = (float(log.stem.split(key)[1].split("__")[0]) for key in ("noise_", "sigma_"))
+    alpha = 0.01 if training == smoothing and smoothing >= 0.25 else 0.001
+    ours = smoothing * lower_quantile(np.arange(50_000, 100_001), 100_000, alpha)
+    printed = np.char.mod("%.3g", ours[ours > 0])
+    known = set(np.unique(printed.astype(float)))
+    rows = [line.split("\t") for line in log.read_text().splitlines()[1:]]
+    radii = [float(radius) for _, _, predict, radius, *_ in rows if predict != "-1"]
+    assert len(radii) > 300
+    assert set(radii) <= known
+
+
+@pytest.mark.parametrize(
+    ("selection", "estimation", "options", "message"),
+    [
+        ([9, 1], [90, 10], {"method": "best"}, "unknown method 'best'"),
+        ([9, 1], [90, 10], {"alpha": 0.0}, "alpha must lie strictly between 0 and 1"),
+        ([9, 1], [90, 10], {"alpha": 1.5}, "alpha must lie strictly between 0 and 1"),
+        ([9, 1], [90, 10], {"sigma": 0.0}, "sigma must be a positive number"),
+        ([9, 1], [90, 10], {"sigma": float("nan")}, "sigma must be a positive number"),
+        ([9, 1], [90, 10], {"sigma": -1}, "sigma must be a positive number"),
+        ([9.0, 1.0], [90, 10], {}, "selection counts must be integers"),
+        ([9, 1], [90.5, 9.5], {}, "estimation counts must be integers"),
+        ([9, -1], [90, 10], {}, "must not be negative"),
+        ([0, 0], [90, 10], {}, "selection counts of an input are all zero"),
+        ([9, 1], [0, 0], {}, "estimation counts of an input are all zero"),
+        ([9, 1], [90, 5, 5], {}, "same shape"),
+        ([9], [90], {}, "at least two"),
+        (9, 90, {}, "one number per class"),
+    ],
+)
+def test_bad_counts_are_refused_in_one_sentence(selection, estimation, options, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        certify_counts(selection, estimation, **{"sigma": 0.5, **options})
+    assert "\n" not in str(refusal.value)
