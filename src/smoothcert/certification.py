@@ -69,6 +69,7 @@ def certify_dataset(
     if not rows:
         raise InputError("the data set has no inputs to certify: check the path, --skip and --limit.")
     runner = open_engine(model, engine)
+    num_classes = num_classes or count_classes(model, dataset)
     first = dataset[rows[0]].array
     with RunFile.open_to_write(Path(out)) as file:
         stored = file.plan
@@ -80,7 +81,7 @@ def certify_dataset(
             sigma=float(sigma),
             noise=noise,
             seed=seed,
-            num_classes=num_classes or count_classes(model, dataset),
+            num_classes=check_whole("num_classes", num_classes, 2),
             model=runner.fingerprint,
             engine=runner.identity,
             batch=stored.batch if stored and batch == "auto" else choose_batch(batch, runner, first),

@@ -49,7 +49,7 @@ def _rows(run: Run, method: str | None, alpha: float | None) -> list[dict[str, A
             "id": id,
             "label": int(label),
             **asdict(certificate),
-            "correct": certificate.prediction == label,
+            "correct": bool(certificate.prediction == label),
             "seconds": s,
         }
         for id, label, certificate, s in zip(

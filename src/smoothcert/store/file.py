@@ -68,12 +68,16 @@ class RunFile:
                         f"writers: keep run files on a local disk.",
                         file=sys.stderr,
                     )
+                is_new = _is_empty(connection)
+                if not is_new:
+                    _check_version(path, connection)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
-                if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                if is_new:
                     schema.create(connection)
-                _check_version(path, connection, migrate=True)
+                else:
+                    schema.migrate(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -87,7 +91,9 @@ class RunFile:
             uri = f"file:{quote(str(path.absolute()))}?mode=ro"
             connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
             try:
-                _check_version(path, connection, migrate=False)
+                if _is_empty(connection):
+                    raise InputError(f"{path} holds no run yet: certify into it first.")
+                _check_version(path, connection)
             except BaseException:
                 connection.close()
                 raise
@@ -222,16 +228,16 @@ class RunFile:
         return ranges
 
 
-def _check_version(path: Path, connection: sqlite3.Connection, migrate: bool) -> None:
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
+
+
+def _check_version(path: Path, connection: sqlite3.Connection) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise InputError(f"{path} is not a smoothcert run file: choose another path.")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > schema.VERSION:
         raise InputError(f"{path} was written by a newer smoothcert (format {version}): upgrade smoothcert to open it.")
-    if migrate:
-        for old in range(version, schema.VERSION):
-            connection.execute(schema.MIGRATIONS[old])
-        connection.execute(f"PRAGMA user_version = {schema.VERSION}")
 
 
 @contextmanager

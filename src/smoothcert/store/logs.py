@@ -115,6 +115,8 @@ def _import_votes(
     phases = {Phase.SELECTION: selection, Phase.ESTIMATION: estimation}
     for phase, votes in phases.items():
         check_counts([counts for *_, counts in votes], phase.value)
+    if len(selection[0][2]) != len(estimation[0][2]):
+        raise InputError(f"{logs[0]} and {logs[1]} count different numbers of classes: give the two logs of one run.")
     plan = _plan(
         method=DEFAULT_METHOD,
         alpha=config.get("alpha", 0.001) if alpha is None else alpha,

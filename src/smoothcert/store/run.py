@@ -46,6 +46,11 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}: {len(self)} of {self.plan.total} inputs)"
 
+    def _repr_html_(self) -> str:
+        from smoothcert.report.notebook import run_html
+
+        return run_html(self)
+
     def __len__(self) -> int:
         return len(self.tally.ids)
 

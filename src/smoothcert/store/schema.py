@@ -122,3 +122,10 @@ def create(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Brings a file of an older version up to this one."""
+    for version in range(connection.execute("PRAGMA user_version").fetchone()[0], VERSION):
+        connection.execute(MIGRATIONS[version])
+    connection.execute(f"PRAGMA user_version = {VERSION}")

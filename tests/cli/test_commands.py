@@ -1,0 +1,294 @@
+"""The command line as a user meets it: a process each, its output, its exit code."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from smoothcert import open_run
+from smoothcert.bounds import METHODS
+from smoothcert.models import build
+
+FACTORIES = """
+import numpy as np, torch, time
+
+def linear():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+
+def slow():
+    class Slow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = linear()
+        def forward(self, x):
+            time.sleep(0.005)
+            return self.inner(x)
+    return Slow()
+
+def broken():
+    raise OSError("no weights here")
+
+def number():
+    return 42
+
+def labels():
+    return lambda batch: (batch.mean(axis=(1, 2, 3)) > 0.5).astype(int)
+
+def nan():
+    return lambda batch: np.full((len(batch), 3), np.nan)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with models, data and a finished run."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "mine.py").write_text(FACTORIES)
+    rng = np.random.default_rng(0)
+    np.savez(folder / "data.npz", x=rng.random((30, 1, 4, 4)).astype(np.float32), y=np.arange(30) % 3)
+    result = smoothcert(folder, *CERTIFY, "--out", "run.smoothcert")
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+CERTIFY = ("certify", "mine:linear", "data.npz", "--sigma", "0.25", "--n", "500", "--batch", "200")
+
+
+def smoothcert(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "smoothcert", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_help_of_every_command_shows_an_example():
+    from typer.testing import CliRunner
+
+    from smoothcert.cli import app
+
+    listing = CliRunner().invoke(app, ["--help"]).output
+    for command in ("demo", "certify", "predict", "recertify", "show", "export", "import"):
+        assert command in listing
+        result = CliRunner().invoke(app, [command, "--help"])
+        assert result.exit_code == 0
+        assert f"smoothcert {command}" in result.output
+
+
+def test_the_table_at_the_end(folder):
+    result = smoothcert(folder, *CERTIFY, "--out", "run.smoothcert")
+    for words in ("certified accuracy", "average certified radius", "abstained", "30 inputs", "draws/s"):
+        assert words in result.stdout
+    assert f"{30 * 600:,} draws" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_name_is_made_up_for_the_run(folder):
+    assert smoothcert(folder, *CERTIFY, "--limit", "2").returncode == 0
+    assert len(open_run(folder / "linear-data-sigma0.25.smoothcert")) == 2
+
+
+def test_skip_and_limit(folder):
+    smoothcert(folder, *CERTIFY, "--skip", "7", "--limit", "4", "--out", "skip.smoothcert")
+    assert open_run(folder / "skip.smoothcert").ids == ["0", "7", "14", "21"]
+
+
+def test_recertify_every_method_without_the_model(folder):
+    result = smoothcert(folder, "recertify", "run.smoothcert", "--alpha", "0.01")
+    assert result.returncode == 0
+    for method in METHODS:
+        assert method in result.stdout
+    assert "α = 0.01" in result.stdout
+    assert "spends α more than once" in " ".join(result.stdout.split())
+    one = smoothcert(folder, "recertify", "run.smoothcert", "--method", "mono")
+    assert "more than once" not in one.stdout
+
+
+def test_show(folder):
+    result = smoothcert(folder, "show", "run.smoothcert")
+    assert result.returncode == 0
+    for words in ("mine:linear", "30 of 30 inputs", "plan: sigma", "torch"):
+        assert words in result.stdout
+
+
+def test_export_and_import(folder):
+    assert smoothcert(folder, "export", "run.smoothcert", "--format", "tsv").returncode == 0
+    assert (folder / "run.tsv").read_text().startswith("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t0\t")
+    result = smoothcert(folder, "import", "run.tsv", "--out", "back.smoothcert", "--sigma", "0.25", "--n", "500")
+    assert result.returncode == 0
+    assert "radii only" in smoothcert(folder, "show", "back.smoothcert").stdout
+
+
+def test_predict(folder):
+    arguments = ("predict", "mine:labels", "data.npz", "--sigma", "0.25", "--num-classes", "3")
+    result = smoothcert(folder, *arguments, "--n", "200", "--limit", "5", "--out", "predictions.tsv")
+    assert result.returncode == 0, result.stderr
+    assert "5 inputs" in result.stdout
+    lines = (folder / "predictions.tsv").read_text().splitlines()
+    assert lines[0] == "idx\tlabel\tpredict\tcorrect\ttime"
+    assert len(lines) == 6
+
+
+def test_accuracy_near_chance_prints_a_hint(folder):
+    images = np.load(folder / "data.npz")["x"]
+    np.savez(folder / "wrong.npz", x=images, y=np.full(30, 2))
+    result = smoothcert(folder, "certify", "mine:labels", "wrong.npz", "--sigma", "0.1", "--num-classes", "3")
+    assert "near chance" in result.stdout
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_and_going_on(folder, stop):
+    """Interrupted twice, the run ends with the votes of one that was never stopped."""
+    command = ("certify", "mine:slow", "data.npz", "--sigma", "0.25", "--n", "2000", "--batch", "50")
+    out = folder / f"stopped{int(stop)}.smoothcert"
+    for _ in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "smoothcert", *command, "--out", out.name],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        before = drawn(out)
+        while drawn(out) <= before and process.poll() is None:
+            time.sleep(0.1)
+        process.send_signal(stop)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "run the same command to go on" in output
+        assert "Traceback" not in errors
+    assert smoothcert(folder, *command, "--out", out.name).returncode == 0
+    assert smoothcert(folder, *command, "--out", f"whole{int(stop)}.smoothcert").returncode == 0
+    stopped, whole = open_run(out), open_run(folder / f"whole{int(stop)}.smoothcert")
+    np.testing.assert_array_equal(stopped.tally.estimations, whole.tally.estimations)
+    np.testing.assert_array_equal(stopped.tally.selections, whole.tally.selections)
+
+
+def drawn(path: Path) -> int:
+    """Draws stored so far, also of unfinished inputs."""
+    import sqlite3
+
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            return db.execute("SELECT coalesce(sum(draws), 0) FROM votes").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+
+
+class TestBadInput:
+    """One sentence that says what to do, exit code 2 for a wrong call and 1 for a run that failed, nothing written."""
+
+    @pytest.mark.parametrize(
+        ("changes", "code", "message"),
+        [
+            ({1: "mine:nothing"}, 2, "has no 'nothing'"),
+            ({1: "nowhere:linear"}, 2, "There is no module nowhere"),
+            ({1: "mine:broken"}, 2, "raised OSError: no weights here"),
+            ({1: "mine:number"}, 2, "must return a torch module or a callable"),
+            ({1: "resnet7"}, 2, "There is no built-in model 'resnet7'"),
+            ({1: "mine:nan"}, 1, "NaN or infinite for input 0"),
+            ({2: "missing.npz"}, 2, "There is no data at missing.npz"),
+            ({2: "mine.py"}, 2, "is of no known kind"),
+            ({4: "0"}, 2, "sigma must be a positive number"),
+            ({4: "wide"}, 2, "wide"),
+            ({6: "0"}, 2, "n must be a whole number of at least 1"),
+            ({6: "-5"}, 2, "n must be a whole number of at least 1"),
+            ({8: "0"}, 2, "batch must be"),
+            ({8: "big"}, 2, "batch must be"),
+        ],
+    )
+    def test_certify(self, folder, changes, code, message):
+        arguments = [changes.get(i, argument) for i, argument in enumerate(CERTIFY)]
+        self.refused(folder, (*arguments, "--out", "bad.smoothcert"), code, message)
+        if code == 2:
+            assert not (folder / "bad.smoothcert").exists()
+        else:
+            (folder / "bad.smoothcert").unlink()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (("--alpha", "0"), "alpha must lie strictly between 0 and 1"),
+            (("--alpha", "1"), "alpha must lie strictly between 0 and 1"),
+            (("--n0", "0"), "n0 must be a whole number of at least 1"),
+            (("--method", "guess"), "unknown method 'guess'"),
+            (("--skip", "0"), "skip"),
+            (("--limit", "0"), "limit"),
+            (("--device", "abacus"), "cannot be used"),
+            (("--device", "cuda:9"), "cannot be used"),
+            (("--weights", "none.pt"), "none.pt"),
+            (("--num-classes", "1"), "num_classes must be a whole number of at least 2"),
+            (("--num-classes", "4"), "returned 3 scores for input 0, expected 4"),
+            (("--out", "no/folder/run.smoothcert"), "does not exist"),
+            (("--out", "/proc/run.smoothcert"), "cannot be opened"),
+            (("--out", "data.npz"), "is not a smoothcert run file"),
+        ],
+    )
+    def test_options(self, folder, options, message):
+        before = (folder / "data.npz").read_bytes()
+        self.refused(folder, (*CERTIFY, "--out", "bad.smoothcert", *options), 2, message)
+        assert (folder / "data.npz").read_bytes() == before
+        (folder / "bad.smoothcert").unlink(missing_ok=True)
+
+    def test_labels_out_of_range(self, folder):
+        np.savez(folder / "labels.npz", x=np.zeros((4, 1, 4, 4), dtype=np.float32), y=[0, 1, 2, 3])
+        arguments = ("certify", "mine:linear", "labels.npz", "--sigma", "0.25", "--n", "100")
+        self.refused(folder, arguments, 2, "input 3 has label 3, but the model has 3 classes")
+
+    def test_weights_that_do_not_fit(self, folder):
+        save_file({"1.weight": torch.zeros(3, 9), "2.bias": torch.zeros(3)}, folder / "other.safetensors")
+        result = self.refused(folder, (*CERTIFY, "--weights", "other.safetensors"), 2, "1.weight")
+        assert "1.bias" in result.stderr
+        assert "2.bias" in result.stderr
+
+    def test_a_malicious_pickle_is_refused_and_not_executed(self, folder):
+        class Malice:
+            def __reduce__(self):
+                return os.mkdir, (str(folder / "executed"),)
+
+        torch.save({"state_dict": Malice()}, folder / "evil.pt")
+        (folder / "evil.pkl.pt").write_bytes(pickle.dumps(Malice()))
+        for name in ("evil.pt", "evil.pkl.pt"):
+            self.refused(folder, (*CERTIFY, "--weights", name), 2, name)
+        assert not (folder / "executed").exists()
+
+    def test_a_run_file_that_is_none(self, folder):
+        for command in ("show", "recertify", "export"):
+            self.refused(folder, (command, "data.npz"), 2, "is not a smoothcert run file")
+            self.refused(folder, (command, "none.smoothcert"), 2, "there is no run file")
+
+    def test_debug_shows_the_traceback(self, folder):
+        result = smoothcert(folder, "show", "none.smoothcert", "--debug")
+        assert "Traceback" in result.stderr
+
+    @staticmethod
+    def refused(folder, arguments, code, message):
+        result = smoothcert(folder, *arguments)
+        said = " ".join(result.stderr.replace("│", " ").split())
+        assert message in said
+        assert result.returncode == code
+        assert "Traceback" not in result.stderr
+        return result
+
+
+def test_built_in_weights_round_trip(folder):
+    """A built-in architecture with its weights from a file."""
+    torch.manual_seed(0)
+    save_file(build("cifar_resnet20").state_dict(), folder / "resnet20.safetensors")
+    np.savez(folder / "cifar.npz", x=np.zeros((2, 32, 32, 3), dtype=np.uint8), y=[0, 1])
+    arguments = ("certify", "cifar_resnet20", "cifar.npz", "--sigma", "0.5", "--n", "50", "--n0", "10", "--batch", "20")
+    result = smoothcert(folder, *arguments, "--weights", "resnet20.safetensors")
+    assert result.returncode == 0, result.stderr
+    assert "random weights" not in result.stderr
+    assert "random weights" in smoothcert(folder, *arguments, "--out", "random.smoothcert").stderr

@@ -1,0 +1,47 @@
+"""A run that tests can stop at any moment: a NumPy classifier on twelve small images, slow enough to be caught."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from smoothcert import certify_dataset
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.random((12, 1, 4, 4)).astype(np.float32)
+WEIGHTS = RNG.normal(size=(16, 3)).astype(np.float32)
+PLAN = {"sigma": 0.3, "n0": 50, "n": 1930, "batch": 64, "method": "cpm"}
+
+
+class Items:
+    """A map-style data set."""
+
+    def __init__(self, images=IMAGES):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, row):
+        return self.images[row], row % 3
+
+
+def classify(batch, seconds=0.0):
+    time.sleep(seconds)
+    return batch.reshape(len(batch), -1) @ WEIGHTS
+
+
+def slowly(batch):
+    return classify(batch, 0.002)
+
+
+def certify(out, model=classify, data=None, **changes):
+    return certify_dataset(model, Items() if data is None else data, out=Path(out), **{**PLAN, **changes})
+
+
+def certify_slowly(out):
+    certify(out, slowly)
+
+
+def votes(run):
+    return run.tally.selections.tolist(), run.tally.estimations.tolist()

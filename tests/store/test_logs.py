@@ -1,0 +1,155 @@
+"""Other programs' logs in, logs for other programs out."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from interruptible import certify
+
+from smoothcert import InputError, open_run
+from smoothcert.store.export import export_run
+from smoothcert.store.logs import import_logs
+
+COHEN = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.526\t1\t0:00:15.12\n20\t9\t-1\t0.0\t0\t1 day, 0:00:01\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return certify(tmp_path_factory.mktemp("run") / "run.smoothcert", n=500)
+
+
+def test_tsv_has_the_columns_and_formats_of_cohen(run, tmp_path, shared_data):
+    export_run(run, tmp_path / "ours.tsv", "tsv")
+    ours = [line.split("\t") for line in (tmp_path / "ours.tsv").read_text().splitlines()]
+    log = next((shared_data / "cohen2019").glob("*.tsv"))
+    theirs = [line.split("\t") for line in log.read_text().splitlines()]
+    assert ours[0] == theirs[0]
+    for row, certificate in zip(ours[1:], run.certificates(), strict=True):
+        idx, label, predict, radius, correct, time = row
+        assert (int(idx) % 3, int(predict)) == (int(label), certificate.prediction)
+        assert float(radius) == float(f"{certificate.radius:.3}")
+        assert correct == str(int(label == predict))
+        assert time.startswith("0:00:")
+
+
+def test_our_tsv_comes_back(run, tmp_path):
+    export_run(run, tmp_path / "log.tsv", "tsv")
+    back = import_logs([tmp_path / "log.tsv"], tmp_path / "back.smoothcert", sigma=0.3)
+    np.testing.assert_allclose(
+        [c.radius for c in back.certificates()], [c.radius for c in run.certificates()], rtol=5e-3
+    )
+    assert back.info.radii_only
+
+
+def test_every_format_has_every_certificate(run, tmp_path):
+    for kind in ("csv", "parquet", "json"):
+        assert export_run(run, tmp_path / f"out.{kind}", kind, method="mono", alpha=0.01) == 12
+    certificates = run.certificates("mono", 0.01)
+    radii = [c.radius for c in certificates]
+    with (tmp_path / "out.csv").open() as file:
+        assert [float(row["radius"]) for row in csv.DictReader(file)] == radii
+    table = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    record = json.loads((tmp_path / "out.json").read_text())["certificates"]
+    assert [row["radius"] for row in table] == [row["radius"] for row in record] == radii
+    assert [row["estimation"] for row in table] == run.tally.estimations.tolist()
+    assert {row["method"] for row in record} == {"mono"}
+
+
+def test_pandas(run):
+    frame = run.to_pandas()
+    assert frame["radius"].tolist() == [c.radius for c in run.certificates()]
+    assert frame["label"].tolist() == run.labels.tolist()
+
+
+def test_export_to_where_nothing_can_be_written(run, tmp_path):
+    with pytest.raises(InputError, match="cannot be written"):
+        export_run(run, tmp_path / "no" / "folder.csv", "csv")
+    with pytest.raises(InputError, match="unknown format 'xml'"):
+        export_run(run, tmp_path / "out.xml", "xml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_published_log(shared_data, tmp_path):
+    """Certified accuracy at 0.5 of the published table, 0.41, from the log itself."""
+    log = shared_data / "cohen2019" / "cifar10__resnet110__noise_0.50__test__sigma_0.50.tsv"
+    run = import_logs([log], tmp_path / "cohen.smoothcert", alpha=0.01)
+    won = [c.certified_at(0.5) and c.prediction == k for c, k in zip(run.certificates(), run.labels, strict=True)]
+    assert round(np.mean(won), 2) == 0.41
+    assert (run.plan.sigma, run.plan.alpha, len(run)) == (0.5, 0.01, 500)
+    with pytest.raises(InputError, match="holds radii and no votes"):
+        run.certificates("cpm")
+
+
+def vote_logs(folder, selection, estimation, config=None):
+    paths = []
+    for name, votes in (("N_1000", estimation), ("N0_100", selection)):
+        path = folder / f"certify_{name}.txt"
+        lines = [f"{5 * i}\t{i}\t{counts}" for i, counts in enumerate(votes)]
+        path.write_text("\n".join(["idx\tlabel\tcounts", *lines]) + "\n")
+        paths.append(path)
+    if config is not None:
+        (folder / "certify_args.json").write_text(json.dumps(config))
+    return paths
+
+
+def test_the_paper_s_vote_logs(tmp_path):
+    selection, estimation = [[90, 10, 0], [20, 70, 10]], [[900, 80, 20], [100, 850, 50]]
+    logs = vote_logs(tmp_path, selection, estimation, {"sigma": 0.5, "alpha": 0.001, "N": 1000, "N0": 100})
+    run = import_logs(logs, tmp_path / "run.smoothcert")
+    assert run.tally.selections.tolist() == selection
+    assert run.tally.estimations.tolist() == estimation
+    assert run.ids == ["0", "5"]
+    assert (run.plan.sigma, run.plan.alpha, run.plan.n0, run.plan.n) == (0.5, 0.001, 100, 1000)
+    assert [c.prediction for c in open_run(run.path).certificates("cpm")] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("a\tb\n1\t2\n", "give one log with the columns"),
+        (COHEN + "7\t1\n", "line 4 of .* has 2 columns, not 6: the log is cut off"),
+        (COHEN.replace("0.526", "wide"), "has 'wide' where a radius belongs"),
+        (COHEN.replace("0.526", "nan"), "has 'nan' where a radius belongs"),
+        (COHEN.replace("0.526", "-1"), "where a radius belongs"),
+        (COHEN.replace("0\t3\t3", "0\t__import__('os')\t3"), "where a whole number belongs"),
+    ],
+)
+def test_a_bad_log_leaves_nothing_behind(tmp_path, text, message):
+    (tmp_path / "log.tsv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert", sigma=0.5)
+    assert not (tmp_path / "run.smoothcert").exists()
+
+
+@pytest.mark.parametrize(
+    ("selection", "estimation", "config", "message"),
+    [
+        (["[90, 10]"], ["[900, 10"], {"sigma": 1}, "no list of counts"),
+        (["__import__('os').mkdir('x')"], ["[900, 100]"], {"sigma": 1}, "no list of counts"),
+        (["[90, 10]", "[1, 99]"], ["[900, 100]"], {"sigma": 1}, "list different inputs"),
+        (["[90, 10]"], ["[900, 50, 50]"], {"sigma": 1}, "different numbers of classes"),
+        (["[90, 10]"], ["[90, 10]"], {"sigma": 1}, "number of draws"),
+        (["[90, 10]"], ["[900, 100]"], None, "pass --sigma"),
+        (["[90, 10]"], ["[900, 100]"], [1, 2], "JSON object"),
+    ],
+)
+def test_bad_vote_logs(tmp_path, selection, estimation, config, message):
+    logs = vote_logs(tmp_path, selection, estimation, config)
+    with pytest.raises(InputError, match=message):
+        import_logs(logs, tmp_path / "run.smoothcert")
+    assert not (tmp_path / "run.smoothcert").exists()
+
+
+def test_logs_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        import_logs([tmp_path / "none.tsv"], tmp_path / "run.smoothcert")
+    (tmp_path / "log.tsv").write_text(COHEN)
+    with pytest.raises(InputError, match="pass --sigma"):
+        import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert")
+    (tmp_path / "here").write_text("mine")
+    with pytest.raises(InputError, match="exists already"):
+        import_logs([tmp_path / "log.tsv"], tmp_path / "here", sigma=1)
+    assert (tmp_path / "here").read_text() == "mine"

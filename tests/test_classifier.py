@@ -1,0 +1,121 @@
+"""SmoothedClassifier on classifiers whose smoothing is known in closed form."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from smoothcert import ABSTAIN, InputError, SmoothedClassifier
+from smoothcert.compat.cohen import Smooth
+
+W = np.random.default_rng(0).normal(size=12).astype(np.float32)
+W /= np.linalg.norm(W)
+
+
+def half_space(batch):
+    """Class 1 where ⟨w, x⟩ > 0, |w| = 1: around x the smoothed p is Φ(⟨w, x⟩/σ) and the radius |⟨w, x⟩|."""
+    return (batch.reshape(len(batch), -1) @ W > 0).astype(np.int64)
+
+
+def at_distance(d):
+    return (d * W).reshape(3, 4)
+
+
+@pytest.mark.parametrize("distance", [0.1, 0.3, 0.8])
+def test_the_radius_is_below_the_true_distance_and_near_it(distance):
+    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
+    for method in ("mono", "cpm"):
+        certificate = smoothed.certify(at_distance(distance), n=50_000, method=method)
+        assert certificate.prediction == 1
+        assert distance - 0.03 < certificate.radius <= distance
+        assert (certificate.n0, certificate.n, certificate.alpha) == (100, 50_000, 0.001)
+        assert (certificate.noise, certificate.basis) == ("gaussian", "proved")
+
+
+def test_votes_follow_the_known_probability():
+    counts = SmoothedClassifier(half_space, sigma=0.5, num_classes=2).count(at_distance(0.3), 100_000)
+    assert stats.binomtest(int(counts[1]), 100_000, stats.norm.cdf(0.6)).pvalue > 1e-4
+
+
+def test_predict():
+    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
+    assert smoothed.predict(at_distance(0.5)) == 1
+    assert smoothed.predict(at_distance(-0.5)) == 0
+    assert smoothed.predict(at_distance(0.0)) == ABSTAIN
+    assert smoothed.predict_batch([at_distance(0.5), at_distance(-0.5)]) == [1, 0]
+    assert smoothed.predict_batch([]) == smoothed.certify_batch([]) == []
+
+
+def test_answers_depend_on_seed_and_input_alone():
+    xs = [at_distance(d) for d in (0.1, 0.2, 0.3)]
+    one = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=50)
+    other = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=333)
+    together = one.certify_batch(xs, n=1000)
+    assert together == [other.certify(x, n=1000) for x in reversed(xs)][::-1]
+    reseeded = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=50, seed=1)
+    assert reseeded.certify_batch(xs, n=1000) != together
+
+
+def test_counting_again_draws_new_noise():
+    """Selection and estimation counted by hand must not share draws: a shared draw voids the certificate."""
+    draws = []
+
+    def model(batch):
+        draws.append(batch[:150].copy())
+        return half_space(batch)
+
+    smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=2, batch=200)
+    for _ in range(2):
+        assert smoothed.count(at_distance(0.1), 150).sum() == 150
+    assert not np.isin(draws[0], draws[1]).any()
+
+
+def test_a_model_on_tensors_keeps_its_device_and_state():
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2, bias=False), torch.nn.Dropout(0.5)).train()
+    with torch.no_grad():
+        module[1].weight.copy_(torch.stack([torch.zeros(12), torch.from_numpy(W)]))
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=2)
+    certificate = smoothed.certify(torch.from_numpy(at_distance(0.8)), n=5000)
+    assert certificate == SmoothedClassifier(half_space, sigma=0.5, num_classes=2).certify(at_distance(0.8), n=5000)
+    assert module.training
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("options", "call", "message"),
+    [
+        ({"sigma": 0}, {}, "sigma must be"),
+        ({"num_classes": 1}, {}, "num_classes must be a whole number of at least 2"),
+        ({"noise": "uniform"}, {}, "unknown noise 'uniform'"),
+        ({"batch": 0}, {}, "batch must be"),
+        ({"batch": "huge"}, {}, "batch must be"),
+        ({"engine": "steam"}, {}, "unknown engine 'steam'"),
+        ({}, {"n0": 0}, "n0 must be a whole number of at least 1"),
+        ({}, {"n": 0}, "n must be a whole number of at least 1"),
+        ({}, {"n": 10.5}, "n must be a whole number"),
+        ({}, {"alpha": 1}, "alpha must lie"),
+        ({}, {"method": "magic"}, "unknown method 'magic'"),
+        ({}, {"x": [[np.nan] * 4] * 3}, "NaN or infinite"),
+        ({}, {"x": "cat.png"}, "must be an array or a tensor of numbers"),
+        ({}, {"x": []}, "empty"),
+    ],
+)
+def test_bad_arguments(options, call, message):
+    with pytest.raises(InputError, match=message):
+        SmoothedClassifier(half_space, **{"sigma": 0.5, "num_classes": 2, **options}).certify(
+            call.pop("x", at_distance(0.1)), **call
+        )
+
+
+def test_a_script_for_locuslab_smoothing_runs_with_its_import_changed():
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2, bias=False))
+    with torch.no_grad():
+        module[1].weight.copy_(torch.stack([torch.zeros(12), torch.from_numpy(W)]))
+    smooth = Smooth(module, 2, 0.5)
+    x = torch.from_numpy(at_distance(0.4))
+    prediction, radius = smooth.certify(x, 100, 10_000, 0.001, 1000)
+    assert prediction == 1
+    assert 0.36 < radius <= 0.4
+    assert smooth.certify(0 * x, 100, 1000, 0.001, batch_size=400) == (Smooth.ABSTAIN, 0.0)
+    assert smooth.predict(x, 1000, 0.001, 400) == 1
+    assert smooth.predict(0 * x, 1000, 0.001, batch_size=400) == Smooth.ABSTAIN == -1
