@@ -41,6 +41,11 @@ class Certificate:
         """Does the certificate cover every perturbation shorter than this?"""
         return not self.abstained and radius <= self.radius
 
+    def _repr_html_(self) -> str:
+        from smoothcert.report.notebook import certificate_html
+
+        return certificate_html(self)
+
 
 def certify_counts(
     selection: ArrayLike,

@@ -17,21 +17,21 @@ import torch
 
 from smoothcert.bounds import DEFAULT_METHOD
 from smoothcert.certificate import find_method
-from smoothcert.checks import check_alpha, check_noise, check_sigma, check_whole
+from smoothcert.checks import check_batch, check_noise, check_whole
 from smoothcert.data import Dataset, as_dataset, select
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.batches import choose_batch
-from smoothcert.sampling.blocks import Input, Phase, blocks_of, input_digest
+from smoothcert.sampling.blocks import BLOCK, Input, Votes, blocks_of, input_digest
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor
-from smoothcert.sampling.schedules import fixed
+from smoothcert.sampling.schedules import Adaptive, Fixed, Schedule, sequential_plan
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 from smoothcert.store.schema import Info, Plan
 from smoothcert.store.thumbnails import thumbnail
 
-OnProgress = Callable[[int, int], None]
-"""Called before the first block and after each with the draws done and wanted."""
+OnProgress = Callable[[int, float], None]
+"""Called now and then with the draws made in this session and the share of the run that is done."""
 
 
 def certify_dataset(
@@ -44,6 +44,10 @@ def certify_dataset(
     n: int = 10_000,
     alpha: float = 0.001,
     method: str = DEFAULT_METHOD,
+    radii: Sequence[float] | None = None,
+    width: float | None = None,
+    max_n: int = 100_000,
+    futility: float = 0.05,
     noise: str = "gaussian",
     seed: int = 0,
     engine: str = "auto",
@@ -53,35 +57,39 @@ def certify_dataset(
     limit: int | None = None,
     images: bool = True,
     model_name: str | None = None,
-    on_progress: OnProgress = lambda done, wanted: None,
+    on_progress: OnProgress = lambda draws, done: None,
 ) -> Run:
     """Certifies every `skip`-th input of `data`, at most `limit` of them, into the run file `out`.
 
     Called again with the same arguments it goes on where it was stopped, and ends with the votes of a run that was
     never stopped. `data` is a data set of `smoothcert.data`, a path, or a torch map-style data set.
+
+    With `radii` or `width` each input gets as many draws as it needs, at most `max_n` (`bounds.sequential`).
     """
-    check_sigma(sigma)
-    check_alpha(alpha)
+    sequential = sequential_plan(sigma, alpha, radii, width, max_n, futility)
     find_method(method)
     check_noise(noise)
+    check_batch(batch)
+    check_whole("n0", n0, 1)
+    check_whole("n", n, 1)
     dataset = as_dataset(data)
     rows = select(dataset, skip=check_whole("skip", skip, 1), limit=limit)
     if not rows:
         raise InputError("the data set has no inputs to certify: check the path, --skip and --limit.")
     runner = open_engine(model, engine)
-    num_classes = num_classes or count_classes(model, dataset)
+    num_classes = check_whole("num_classes", num_classes or count_classes(model, dataset), 2)
     first = dataset[rows[0]].array
     with RunFile.open_to_write(Path(out)) as file:
         stored = file.plan
         plan = Plan(
-            method=method,
+            method="adaptive" if sequential else method,
             alpha=float(alpha),
-            n0=check_whole("n0", n0, 1),
-            n=check_whole("n", n, 1),
+            n0=n0,
+            n=max_n if sequential else n,
             sigma=float(sigma),
             noise=noise,
             seed=seed,
-            num_classes=check_whole("num_classes", num_classes, 2),
+            num_classes=num_classes,
             model=runner.fingerprint,
             engine=runner.identity,
             batch=stored.batch if stored and batch == "auto" else choose_batch(batch, runner, first),
@@ -90,6 +98,9 @@ def certify_dataset(
             skip=skip,
             limit=limit,
             total=len(rows),
+            radii=sequential.radii if sequential else (),
+            width=width,
+            futility=futility if sequential else None,
         )
         if stored is None:
             file.declare(plan, _info(model, model_name, dataset))
@@ -109,16 +120,34 @@ def certify_dataset(
 
 
 def _sample(file: RunFile, executor: Executor, plan: Plan, on_progress: OnProgress) -> None:
-    """Draws every block that is not stored yet; whatever ends it early, what was drawn is kept."""
-    draws = {Phase.SELECTION: plan.n0, Phase.ESTIMATION: plan.n}
-    blocks = fixed(range(plan.total), draws, file.stored_ranges())
-    done, wanted = sum(row.draws for row in file.rows()), plan.total * sum(draws.values())
-    on_progress(done, wanted)
+    """Draws every block that is wanted and not stored yet; whatever ends it early, what was drawn is kept."""
+    schedule: Schedule
+    if plan.sequential is None:
+        schedule = Fixed(inputs=plan.total, n0=plan.n0, n=plan.n)
+    else:
+        schedule = Adaptive(
+            plan.sequential,
+            inputs=plan.total,
+            n0=plan.n0,
+            num_classes=plan.num_classes,
+            decided=[claim.position for claim in file.claims()],
+        )
+        file.looks = schedule.looks
+    draws = 0
+
+    def tell(votes: Votes) -> None:
+        claim = schedule.tell(votes)
+        if claim is not None:
+            file.add_claim(claim)
+        on_progress(draws, schedule.done)
+
+    for votes in file.votes():
+        tell(votes)
     try:
-        for votes in executor.run(blocks):
+        for votes in executor.run(schedule):
             file.add_votes(votes)
-            done += votes.block.draws
-            on_progress(done, wanted)
+            draws += votes.draws
+            tell(votes)
     except BaseException:
         with suppress(RunError):
             file.commit()
@@ -128,19 +157,18 @@ def _sample(file: RunFile, executor: Executor, plan: Plan, on_progress: OnProgre
 
 def _recompute_one(file: RunFile, executor: Executor, plan: Plan) -> None:
     """Draws one stored row again: a model whose code changed has other votes, whatever its weights say."""
-    row = file.smallest_row()
-    if row is None:
+    stored = file.fewest_votes()
+    if stored is None:
         return
-    phase = Phase(row.phase)
-    blocks = blocks_of(row.position, phase, plan.n0 if phase is Phase.SELECTION else plan.n)[row.first : row.last]
     counts = np.zeros(plan.num_classes, dtype=np.int64)
-    for votes in executor.run(blocks):
+    draws = stored.first * BLOCK + stored.draws
+    for votes in executor.run(blocks_of(stored.position, stored.phase, draws, start=stored.first)):
         counts[votes.classes] += votes.counts
-    counts[row.classes] -= row.counts
+    counts[stored.classes] -= stored.counts
     if counts.any():
         raise InputError(
-            f"{file.path} has other votes for its input number {row.position} than this model casts now: the model, "
-            f"its code or the machine's arithmetic has changed, so start a new run with another --out."
+            f"{file.path} has other votes for its input number {stored.position} than this model casts now: the "
+            f"model, its code or the machine's arithmetic has changed, so start a new run with another --out."
         )
 
 

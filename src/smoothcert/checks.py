@@ -38,6 +38,14 @@ def check_whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
+def check_batch(batch: Any) -> int | str:
+    """A number of rows, or "auto"."""
+    if batch != "auto" and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise InputError(f"batch must be a positive whole number or 'auto', got {batch!r}.")
+    checked: int | str = batch
+    return checked
+
+
 def check_noise(name: str) -> str:
     """The name of a kind of noise."""
     if name not in NOISES:

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from smoothcert.bounds import DEFAULT_METHOD
 from smoothcert.bounds.prediction import top_class
-from smoothcert.certificate import Certificate, certify_counts_batch, find_method
-from smoothcert.checks import check_alpha, check_noise, check_sigma, check_whole
+from smoothcert.bounds.sequential import SequentialPlan
+from smoothcert.certificate import PROVED, Certificate, certify_counts_batch, find_method
+from smoothcert.checks import check_alpha, check_batch, check_noise, check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import BLOCK, Block, Input, Phase, blocks_of, input_digest
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor
+from smoothcert.sampling.schedules import Adaptive, sequential_plan
 
 
 class SmoothedClassifier:
@@ -42,18 +44,39 @@ class SmoothedClassifier:
     ) -> None:
         self.sigma = check_sigma(sigma)
         self.num_classes = check_whole("num_classes", num_classes, 2)
-        self.noise, self.seed, self.batch = check_noise(noise), seed, batch
+        self.noise, self.seed, self.batch = check_noise(noise), seed, check_batch(batch)
         self.engine = open_engine(model, engine)
         self._counted: defaultdict[str, int] = defaultdict(int)
 
     def certify(
-        self, x: Any, *, n0: int = 100, n: int = 10_000, alpha: float = 0.001, method: str = DEFAULT_METHOD
+        self,
+        x: Any,
+        *,
+        n0: int = 100,
+        n: int = 10_000,
+        alpha: float = 0.001,
+        method: str = DEFAULT_METHOD,
+        radii: Sequence[float] | None = None,
+        width: float | None = None,
+        max_n: int = 100_000,
+        futility: float = 0.05,
     ) -> Certificate:
         """The radius around x within which, at risk α, the smoothed classifier provably keeps its class.
 
-        n0 draws select the class, n further draws prove the radius.
+        n0 draws select the class, n further draws prove the radius. With `radii` or `width` it draws as many as are
+        needed, at most `max_n`; see `certify_batch`.
         """
-        return self.certify_batch([x], n0=n0, n=n, alpha=alpha, method=method)[0]
+        return self.certify_batch(
+            [x],
+            n0=n0,
+            n=n,
+            alpha=alpha,
+            method=method,
+            radii=radii,
+            width=width,
+            max_n=max_n,
+            futility=futility,
+        )[0]
 
     def certify_batch(
         self,
@@ -63,15 +86,27 @@ class SmoothedClassifier:
         n: int = 10_000,
         alpha: float = 0.001,
         method: str = DEFAULT_METHOD,
+        radii: Sequence[float] | None = None,
+        width: float | None = None,
+        max_n: int = 100_000,
+        futility: float = 0.05,
     ) -> list[Certificate]:
-        """One certificate for each of xs; α is the risk of each single one."""
+        """One certificate for each of xs; α is the risk of each single one.
+
+        With `radii` the certified radius is the largest of them that is claimed, with `width` the draws end when the
+        radius is within that share of what max_n draws would prove; `n` and `method` play no part then, and the
+        certificate's n is the number of draws used. `futility` is the chance of giving up an input that max_n draws
+        would certify; it costs certificates, never validity.
+        """
         check_whole("n0", n0, 1)
         check_whole("n", n, 1)
-        check_alpha(alpha)
         find_method(method)
+        plan = sequential_plan(self.sigma, alpha, radii, width, max_n, futility)
         inputs = [as_input(x) for x in xs]
         if not inputs:
             return []
+        if plan is not None:
+            return self._certify_adaptively(inputs, n0, plan)
         return certify_counts_batch(
             self._draw(inputs, Phase.SELECTION, n0),
             self._draw(inputs, Phase.ESTIMATION, n),
@@ -80,6 +115,17 @@ class SmoothedClassifier:
             method=method,
             noise=self.noise,
         )
+
+    def _certify_adaptively(self, inputs: list[Input], n0: int, plan: SequentialPlan) -> list[Certificate]:
+        schedule = Adaptive(plan, inputs=len(inputs), n0=n0, num_classes=self.num_classes)
+        claims = {}
+        for votes in self._executor(inputs, at_most=BLOCK * len(inputs)).run(schedule):
+            if claim := schedule.tell(votes):
+                claims[claim.position] = claim
+        return [
+            Certificate(c.prediction, c.radius, self.sigma, plan.alpha, "adaptive", self.noise, PROVED, n0, c.n)
+            for _, c in sorted(claims.items())
+        ]
 
     def predict(self, x: Any, *, n: int = 1_000, alpha: float = 0.001) -> int:
         """The smoothed classifier's class at x, or ABSTAIN; wrong with probability at most α."""
@@ -107,19 +153,22 @@ class SmoothedClassifier:
         return self._votes(inputs, [b for i in range(len(inputs)) for b in blocks_of(i, phase, n)])
 
     def _votes(self, inputs: list[Input], blocks: list[Block]) -> NDArray[np.int64]:
+        counts = np.zeros((len(inputs), self.num_classes), dtype=np.int64)
+        for votes in self._executor(inputs).run(blocks):
+            counts[votes.position, votes.classes] += votes.counts
+        return counts
+
+    def _executor(self, inputs: list[Input], at_most: int | None = None) -> Executor:
+        """Sampling with the chosen batch, or a smaller one where fewer rows than that are wanted at a time."""
         self.batch = choose_batch(self.batch, self.engine, inputs[0].array)
-        executor = Executor(
+        return Executor(
             self.engine,
             inputs.__getitem__,
             sigma=self.sigma,
             num_classes=self.num_classes,
             seed=self.seed,
-            batch=self.batch,
+            batch=self.batch if at_most is None else min(self.batch, at_most),
         )
-        counts = np.zeros((len(inputs), self.num_classes), dtype=np.int64)
-        for votes in executor.run(blocks):
-            counts[votes.block.position, votes.classes] += votes.counts
-        return counts
 
 
 def as_input(x: Any) -> Input:

@@ -24,8 +24,8 @@ def by_sum(batch):
 def votes(runner, draws=250):
     counts = np.zeros((len(INPUTS), 3), dtype=int)
     for v in runner.run(b for i in range(len(INPUTS)) for b in blocks_of(i, Phase.ESTIMATION, draws)):
-        assert v.counts.sum() == v.block.draws
-        counts[v.block.position, v.classes] += v.counts
+        assert v.counts.sum() == v.draws
+        counts[v.position, v.classes] += v.counts
     return counts
 
 
@@ -61,7 +61,7 @@ def test_none_asks_for_an_answer_before_the_batch_is_full():
         yield from blocks_of(1, Phase.ESTIMATION, 150)
 
     for v in runner.run(blocks()):
-        log.append(v.block)
+        log.append(v)
     assert [b.position for b in log] == [0, 0, 1, 1]
 
 

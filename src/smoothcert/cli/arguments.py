@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from smoothcert.errors import InputError
+
 Model = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="package.module:factory, or a built-in name such as cifar_resnet20."),
@@ -31,6 +33,14 @@ Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs."
 Seed = Annotated[int, typer.Option(help="Names the noise; the same seed draws the same noise.")]
 Batch = Annotated[str, typer.Option(help="Rows a forward pass, or auto.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
+
+
+def numbers(text: str) -> list[float]:
+    """Numbers separated by commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{text!r} is no list of numbers such as 0.25,0.5: separate them by commas.") from None
 
 
 def batch_size(text: str) -> int | str:

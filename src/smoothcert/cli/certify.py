@@ -25,6 +25,16 @@ def certify(
     n: Annotated[int, typer.Option(help="Draws that prove the radius.")] = 10_000,
     alpha: arg.Alpha = 0.001,
     method: Annotated[str, typer.Option(help="Confidence method, declared before the first draw.")] = DEFAULT_METHOD,
+    radii: Annotated[
+        str | None, typer.Option(help="Radii to test, as 0.25,0.5: draw only until they are decided.")
+    ] = None,
+    until_width: Annotated[
+        float | None, typer.Option(help="Draw until the radius is within this share of what max-n draws would prove.")
+    ] = None,
+    max_n: Annotated[int, typer.Option(help="Most draws an input, with --radii or --until-width.")] = 100_000,
+    futility: Annotated[
+        float, typer.Option(help="Chance of giving up an input that max-n draws would certify; never a false claim.")
+    ] = 0.05,
     limit: arg.Limit = None,
     skip: arg.Skip = 1,
     seed: arg.Seed = 0,
@@ -55,6 +65,10 @@ def certify(
                 n=n,
                 alpha=alpha,
                 method=method,
+                radii=None if radii is None else arg.numbers(radii),
+                width=until_width,
+                max_n=max_n,
+                futility=futility,
                 seed=seed,
                 batch=arg.batch_size(batch),
                 num_classes=num_classes,

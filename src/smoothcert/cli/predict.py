@@ -65,7 +65,7 @@ def predict(
             for e, k in zip(examples, predictions, strict=True):
                 lines.append(f"{e.id}\t{e.label}\t{k}\t{int(k == e.label)}\t{time}")
                 right, abstained = right + (k == e.label), abstained + (k == ABSTAIN)
-            meter(n * (start + len(examples)), n * len(rows))
+            meter(n * (start + len(examples)), (start + len(examples)) / len(rows))
     if out is not None:
         write_whole(out, lambda path: path.write_text("\n".join(lines) + "\n"))
     Console().print(

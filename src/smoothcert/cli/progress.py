@@ -14,11 +14,11 @@ LINE_SECONDS = 10.0
 
 
 class Meter:
-    """Draws done and wanted, their rate and the time left, on standard error."""
+    """The share that is done, the rate of draws and the time left, on standard error."""
 
     def __init__(self, what: str) -> None:
         self.what, self.started, self.printed = what, monotonic(), monotonic()
-        self.resumed_at: int | None = None
+        self.done_before = 0.0
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -27,7 +27,7 @@ class Meter:
             disable=not sys.stderr.isatty(),
             transient=True,
         )
-        self.task: TaskID = self.bar.add_task(what, total=None, rate="")
+        self.task: TaskID = self.bar.add_task(what, total=1.0, rate="")
 
     def __enter__(self) -> Meter:
         self.bar.start()
@@ -38,16 +38,16 @@ class Meter:
     ) -> None:
         self.bar.stop()
 
-    def __call__(self, done: int, wanted: int) -> None:
+    def __call__(self, draws: int, done: float) -> None:
         now = monotonic()
-        if self.resumed_at is None:
-            self.resumed_at, self.started = done, now
-        if done == self.resumed_at:
+        if draws == 0:
+            self.done_before, self.started = done, now
             return
-        rate = (done - self.resumed_at) / max(now - self.started, 1e-3)
-        left = timedelta(seconds=round((wanted - done) / rate))
-        text = f"{rate:,.0f} draws/s, {left} left"
-        self.bar.update(self.task, completed=done, total=wanted, rate=text)
+        elapsed = max(now - self.started, 1e-3)
+        text = f"{draws / elapsed:,.0f} draws/s"
+        if done > self.done_before:
+            text += f", {timedelta(seconds=round(elapsed * (1 - done) / (done - self.done_before)))} left"
+        self.bar.update(self.task, completed=done, rate=text)
         if self.bar.disable and now - self.printed > LINE_SECONDS:
             self.printed = now
-            print(f"{self.what}: {done:,} of {wanted:,} draws, {text}", file=sys.stderr, flush=True)
+            print(f"{self.what}: {done:.0%} done, {draws:,} draws, {text}", file=sys.stderr, flush=True)

@@ -26,6 +26,9 @@ def print_run(run: Run, console: Console) -> None:
     seconds = float(run.tally.seconds.sum())
     rate = f", {run.draws / seconds:,.0f} draws/s" if seconds and run.draws else ""
     console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
+    if run.plan.sequential:
+        used = [c.n for c in certificates]
+        console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")
     accuracy = np.mean([c.prediction == label for c, label in zip(certificates, run.labels, strict=True)])
     if len(run) >= 20 and accuracy * run.plan.num_classes < CHANCE:
         console.print(
@@ -37,10 +40,10 @@ def print_run(run: Run, console: Console) -> None:
 def print_methods(columns: Mapping[str, Sequence[Certificate]], run: Run, console: Console) -> None:
     """Certified accuracy against radius, a column each method."""
     won = {name: certified_radii(certificates, run.labels) for name, certificates in columns.items()}
-    radii = usual_radii(max(max(w.max(), 0.0) for w in won.values()))
+    radii = np.array(run.plan.radii) if run.plan.radii else usual_radii(max(max(w.max(), 0.0) for w in won.values()))
     summaries = {name: summarise(certificates, run.labels, radii) for name, certificates in columns.items()}
     alpha = next(iter(columns.values()))[0].alpha
-    draws = f"n0 = {run.plan.n0:,}, n = {run.plan.n:,}"
+    draws = f"n0 = {run.plan.n0:,}, n {'≤' if run.plan.sequential else '='} {run.plan.n:,}"
     table = Table(
         title=f"{len(run)} inputs, σ = {run.plan.sigma:g}, {draws}, α = {alpha:g}",
         title_justify="left",

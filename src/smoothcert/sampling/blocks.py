@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -41,17 +42,40 @@ class Block:
 
 @dataclass(frozen=True)
 class Votes:
-    """How the draws of one block voted: `counts[i]` of them for class `classes[i]`, and what they took."""
+    """How the draws of blocks `first … last − 1` voted: `counts[i]` for class `classes[i]`, in so many seconds."""
 
-    block: Block
+    position: int
+    phase: Phase
+    first: int
+    last: int
+    draws: int
     classes: NDArray[np.int64]
     counts: NDArray[np.int64]
     seconds: float
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What was said of an input when its draws ended: by the rule that ended them, or by an imported log."""
+
+    position: int
+    prediction: int
+    radius: float
+    n: int
+    seconds: float = 0.0
+
+
 def blocks_of(position: int, phase: Phase, draws: int, start: int = 0) -> list[Block]:
     """Whole blocks from block `start` up to `draws` draws, the last one shorter where it has to be."""
     return [Block(position, phase, b, min(BLOCK, draws - b * BLOCK)) for b in range(start, -(-draws // BLOCK))]
+
+
+def join(votes: Sequence[Votes]) -> Votes:
+    """The votes of consecutive ranges of blocks as one."""
+    classes, index = np.unique(np.concatenate([v.classes for v in votes]), return_inverse=True)
+    counts = np.bincount(index, weights=np.concatenate([v.counts for v in votes])).astype(np.int64)
+    head, draws, seconds = votes[0], sum(v.draws for v in votes), sum(v.seconds for v in votes)
+    return Votes(head.position, head.phase, head.first, votes[-1].last, draws, classes, counts, seconds)
 
 
 def noise_key(seed: int, input_id: str, phase: Phase, index: int) -> bytes:

@@ -71,8 +71,9 @@ class Executor:
                     labels.append(batch_labels[segment.start : segment.stop])
                     seconds += per_row * len(labels[-1])
                     if sum(map(len, labels)) == segment.block.draws:
+                        b = segment.block
                         classes, counts = np.unique(np.concatenate(labels), return_counts=True)
-                        yield Votes(segment.block, classes, counts, seconds)
+                        yield Votes(b.position, b.phase, b.index, b.index + 1, b.draws, classes, counts, seconds)
                         labels, seconds = [], 0.0
                 before = perf_counter()
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
-import numpy as np
-
 from smoothcert.errors import InputError, RunError
-from smoothcert.sampling.blocks import Phase, Votes
+from smoothcert.sampling.blocks import Claim, Phase, Votes, join
 from smoothcert.store import schema
-from smoothcert.store.schema import Info, Plan, VoteRow
+from smoothcert.store.schema import Info, Plan
 
 COMMIT_SECONDS = 1.0
 NETWORK_FILE_SYSTEMS = {
@@ -35,23 +32,15 @@ NETWORK_FILE_SYSTEMS = {
 }
 
 
-@dataclass
-class _Pending:
-    """Votes of consecutive blocks that wait for the next commit."""
-
-    first: int
-    last: int
-    draws: int = 0
-    seconds: float = 0.0
-    counts: Counter[int] = field(default_factory=Counter)
-
-
 class RunFile:
     """One SQLite file. A writer holds SQLite's write lock for as long as it is open; readers are always welcome."""
 
+    looks: frozenset[int] = frozenset()
+    """Blocks at which a schedule looks at the votes so far, which have to be found again: no row spans them."""
+
     def __init__(self, path: Path, connection: sqlite3.Connection, writable: bool) -> None:
         self.path, self._db, self._writable = path, connection, writable
-        self._pending: dict[tuple[int, Phase], list[_Pending]] = {}
+        self._pending: dict[tuple[int, Phase], list[Votes]] = {}
         self._committed_at = monotonic()
 
     @classmethod
@@ -149,41 +138,34 @@ class RunFile:
         with _sqlite_errors(self.path):
             self._db.execute("INSERT INTO inputs VALUES (?, ?, ?, ?, ?)", (position, id, label, digest, thumbnail))
 
-    def add_radius(self, position: int, prediction: int, radius: float, seconds: float) -> None:
+    def add_claim(self, claim: Claim) -> None:
+        """Keeps a claim; it is committed together with the votes it rests on."""
         with _sqlite_errors(self.path):
-            self._db.execute("INSERT INTO radii VALUES (?, ?, ?, ?)", (position, prediction, radius, seconds))
-
-    def add_row(self, row: VoteRow) -> None:
-        with _sqlite_errors(self.path):
-            self._db.execute("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row.values())
+            self._db.execute("INSERT INTO claims VALUES (?, ?, ?, ?, ?)", dataclasses.astuple(claim))
 
     def add_votes(self, votes: Votes) -> None:
-        """Keeps a block's votes; they are committed within about a second."""
-        block = votes.block
-        ranges = self._pending.setdefault((block.position, block.phase), [])
-        if not ranges or ranges[-1].last != block.index:
-            ranges.append(_Pending(block.index, block.index))
-        pending = ranges[-1]
-        pending.last += 1
-        pending.draws += block.draws
-        pending.seconds += votes.seconds
-        for k, count in zip(votes.classes.tolist(), votes.counts.tolist(), strict=True):
-            pending.counts[k] += count
+        """Keeps the votes; they are committed within about a second."""
+        self._pending.setdefault((votes.position, votes.phase), []).append(votes)
         if monotonic() - self._committed_at > COMMIT_SECONDS:
             self.commit()
 
     def commit(self) -> None:
         """Writes what is pending; after this returns, kill -9 loses none of it."""
+        rows = [schema.pack(votes) for pending in self._pending.values() for votes in self._joined(pending)]
         with _sqlite_errors(self.path):
-            for (position, phase), ranges in self._pending.items():
-                for p in ranges:
-                    classes = np.array(sorted(p.counts), dtype=np.int64)
-                    counts = np.array([p.counts[k] for k in classes.tolist()], dtype=np.int64)
-                    self.add_row(VoteRow(position, phase.value, p.first, p.last, p.draws, classes, counts, p.seconds))
+            self._db.executemany("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             self._pending = {}
             self._db.execute("COMMIT")
             self._db.execute("BEGIN IMMEDIATE")
         self._committed_at = monotonic()
+
+    def _joined(self, pending: list[Votes]) -> Iterator[Votes]:
+        """Votes of consecutive blocks as one, but never across a look."""
+        start = 0
+        for i in range(1, len(pending) + 1):
+            if i == len(pending) or pending[i].first != pending[i - 1].last or pending[i].first in self.looks:
+                yield join(pending[start:i])
+                start = i
 
     # ---- reading
 
@@ -197,35 +179,25 @@ class RunFile:
             row = self._db.execute("SELECT thumbnail FROM inputs WHERE position = ?", (position,)).fetchone()
         return None if row is None else row[0]
 
-    def radii(self) -> list[tuple[int, int, float, float]]:
-        """(position, prediction, radius, seconds) of an imported log that has no votes."""
+    def claims(self) -> list[Claim]:
+        """What was claimed of inputs, in order: by the rule that ended their draws, or by an imported log."""
         with _sqlite_errors(self.path):
-            return self._db.execute("SELECT * FROM radii ORDER BY position").fetchall()
+            return [Claim(*row) for row in self._db.execute("SELECT * FROM claims ORDER BY position")]
 
-    def rows(self, phase: Phase | None = None) -> Iterator[VoteRow]:
-        """Every stored row, checked."""
-        where, values = ("", ()) if phase is None else ("WHERE phase = ?", (phase.value,))
+    def votes(self) -> Iterator[Votes]:
+        """Every stored row, checked; those of an input in the order in which they were drawn."""
         with _sqlite_errors(self.path):
-            cursor = self._db.execute(f"SELECT * FROM votes {where} ORDER BY position, phase, first", values)
-            for stored in cursor:
+            for row in self._db.execute("SELECT * FROM votes ORDER BY position, phase DESC, first"):
                 try:
-                    yield VoteRow.read(stored)
+                    yield schema.unpack(row)
                 except RunError as error:
                     raise RunError(f"{self.path} has {error}: certify again into a new file.") from None
 
-    def smallest_row(self) -> VoteRow | None:
+    def fewest_votes(self) -> Votes | None:
         """The stored row with fewest draws, to be computed again on resuming."""
         with _sqlite_errors(self.path):
-            stored = self._db.execute("SELECT * FROM votes ORDER BY draws, position LIMIT 1").fetchone()
-        return None if stored is None else VoteRow.read(stored)
-
-    def stored_ranges(self) -> dict[tuple[int, str], list[tuple[int, int]]]:
-        """The ranges of blocks (first, last) stored for each (position, phase)."""
-        ranges: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        with _sqlite_errors(self.path):
-            for position, phase, first, last in self._db.execute("SELECT position, phase, first, last FROM votes"):
-                ranges.setdefault((position, phase), []).append((first, last))
-        return ranges
+            row = self._db.execute("SELECT * FROM votes ORDER BY draws, position LIMIT 1").fetchone()
+        return None if row is None else schema.unpack(row)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:

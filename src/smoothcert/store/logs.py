@@ -14,11 +14,11 @@ import numpy as np
 from smoothcert.bounds import DEFAULT_METHOD
 from smoothcert.checks import check_alpha, check_counts, check_sigma, check_whole
 from smoothcert.errors import InputError
-from smoothcert.sampling.blocks import BLOCK, Phase
+from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
 from smoothcert.store.export import COHEN_COLUMNS
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
-from smoothcert.store.schema import Info, Plan, VoteRow
+from smoothcert.store.schema import Info, Plan
 
 VOTE_COLUMNS = ("idx", "label", "counts")
 DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
@@ -94,7 +94,7 @@ def _import_radii(
     with _new_run(out, plan, log, radii_only=True) as file:
         for position, (idx, label, k, radius, seconds) in enumerate(entries):
             file.add_input(position, idx, label, None, None)
-            file.add_radius(position, k, radius, seconds)
+            file.add_claim(Claim(position, k, radius, plan.n, seconds))
         file.commit()
     return Run(out)
 
@@ -134,7 +134,7 @@ def _import_votes(
                 classes = counts.nonzero()[0]
                 draws = int(counts.sum())
                 blocks = -(-draws // BLOCK)
-                file.add_row(VoteRow(position, phase.value, 0, blocks, draws, classes, counts[classes], 0.0))
+                file.add_votes(Votes(position, phase, 0, blocks, draws, classes, counts[classes], 0.0))
         file.commit()
     return Run(out)
 

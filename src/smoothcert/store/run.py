@@ -12,23 +12,30 @@ from numpy.typing import NDArray
 
 from smoothcert.certificate import PROVED, Certificate, certify_counts_batch
 from smoothcert.errors import InputError, RunError
-from smoothcert.sampling.blocks import Phase
+from smoothcert.sampling.blocks import Claim, Phase
 from smoothcert.store.file import RunFile
 from smoothcert.store.schema import Info, Plan
 
 if TYPE_CHECKING:
     import pandas
 
+STORED = (Phase.SELECTION, Phase.ESTIMATION)
+RADII_ONLY = "was imported from a log that holds radii and no votes"
+STOPPED_BY_ITS_VOTES = (
+    "stopped drawing when its votes said so: a bound for a fixed number of draws, or another alpha, is not valid on them"
+)
+
 
 @dataclass(frozen=True)
 class Tally:
-    """The votes of the inputs whose draws are complete, a row each."""
+    """The inputs whose draws are complete, a row each, and what was claimed of them where a rule ended the draws."""
 
     ids: list[str]
     labels: NDArray[np.int64]
     seconds: NDArray[np.float64]
     selections: NDArray[np.int64]
     estimations: NDArray[np.int64]
+    claims: list[Claim]
 
 
 class Run:
@@ -71,71 +78,65 @@ class Run:
         """Forward passes behind the complete inputs."""
         return int(self.tally.selections.sum() + self.tally.estimations.sum())
 
+    @property
+    def claimed(self) -> bool:
+        """Were the radii claimed as the draws ended (an adaptive run, an imported log), not computed from the votes?"""
+        return self.info.radii_only or self.plan.sequential is not None
+
     @cached_property
     def tally(self) -> Tally:
         """Every stored row, checked: checksums, totals, and no block counted twice."""
         with RunFile.open_to_read(self.path) as file:
-            inputs = file.inputs()
+            inputs, claims = file.inputs(), {claim.position: claim for claim in file.claims()}
             index = {position: i for i, (position, *_) in enumerate(inputs)}
-            shape = (len(inputs), self.plan.num_classes)
-            counts = {p.value: np.zeros(shape, dtype=np.int64) for p in (Phase.SELECTION, Phase.ESTIMATION)}
+            counts = np.zeros((2, len(inputs), self.plan.num_classes), dtype=np.int64)
             seconds = np.zeros(len(inputs))
-            reached: dict[tuple[int, str], int] = {}
-            for row in file.rows():
-                key = (row.position, row.phase)
+            reached: dict[tuple[int, Phase], int] = {}
+            for votes in file.votes():
+                key = votes.position, votes.phase
                 if (
-                    row.first < reached.get(key, 0)
-                    or row.position not in index
-                    or row.phase not in counts
-                    or row.classes.max() >= self.plan.num_classes
+                    votes.position not in index
+                    or votes.phase not in STORED
+                    or votes.first < reached.get(key, 0)
+                    or votes.classes.max() >= self.plan.num_classes
                 ):
                     raise RunError(f"{self.path} has rows that contradict each other: certify again into a new file.")
-                reached[key] = row.last
-                counts[row.phase][index[row.position], row.classes] += row.counts
-                seconds[index[row.position]] += row.seconds
-            for position, _, _, spent in file.radii():
-                seconds[index[position]] += spent
-        selections, estimations = counts.values()
-        complete = (
-            np.ones(len(inputs), dtype=bool)
-            if self.info.radii_only
-            else (selections.sum(axis=1) == self.plan.n0) & (estimations.sum(axis=1) == self.plan.n)
-        )
+                reached[key] = votes.last
+                counts[STORED.index(votes.phase), index[votes.position], votes.classes] += votes.counts
+                seconds[index[votes.position]] += votes.seconds
+        draws = counts.sum(axis=2)
+        if self.info.radii_only:
+            wanted = np.zeros_like(draws)
+            seconds = np.array([claims[position].seconds for position, *_ in inputs])
+        else:
+            ends = [claims[p].n if p in claims else -1 for p, *_ in inputs] if self.claimed else self.plan.n
+            wanted = np.stack(np.broadcast_arrays(self.plan.n0, np.asarray(ends), draws[0])[:2])
+        keep = (draws == wanted).all(axis=0).nonzero()[0]
         return Tally(
-            ids=[id for (_, id, _, _), keep in zip(inputs, complete, strict=True) if keep],
-            labels=np.array([label for *_, label, _ in inputs], dtype=np.int64)[complete],
-            seconds=seconds[complete],
-            selections=selections[complete],
-            estimations=estimations[complete],
+            ids=[inputs[i][1] for i in keep],
+            labels=np.array([inputs[i][2] for i in keep], dtype=np.int64),
+            seconds=seconds[keep],
+            selections=counts[0][keep],
+            estimations=counts[1][keep],
+            claims=[claims[inputs[i][0]] for i in keep] if self.claimed else [],
         )
 
     def certificates(self, method: str | None = None, alpha: float | None = None) -> list[Certificate]:
         """One certificate a complete input, by the declared method and level unless told otherwise."""
-        if self.info.radii_only:
-            return self._imported(method, alpha)
-        if not len(self):
-            return []
-        return certify_counts_batch(
-            self.tally.selections,
-            self.tally.estimations,
-            sigma=self.plan.sigma,
-            alpha=self.plan.alpha if alpha is None else alpha,
-            method=self.plan.method if method is None else method,
-            noise=self.plan.noise,
-        )
-
-    def _imported(self, method: str | None, alpha: float | None) -> list[Certificate]:
-        """The radii of a log that holds no votes, as they were printed."""
         plan = self.plan
-        if (method or plan.method, alpha or plan.alpha) != (plan.method, plan.alpha):
-            raise InputError(
-                f"{self.path} was imported from a log that holds radii and no votes: there is nothing to compute again."
-            )
-        with RunFile.open_to_read(self.path) as file:
-            return [
-                Certificate(k, radius, plan.sigma, plan.alpha, plan.method, plan.noise, PROVED, plan.n0, plan.n)
-                for _, k, radius, _ in file.radii()
-            ]
+        method, alpha = plan.method if method is None else method, plan.alpha if alpha is None else alpha
+        if not self.claimed:
+            if not len(self):
+                return []
+            votes = self.tally.selections, self.tally.estimations
+            return certify_counts_batch(*votes, sigma=plan.sigma, alpha=alpha, method=method, noise=plan.noise)
+        if (method, alpha) != (plan.method, plan.alpha):
+            why = RADII_ONLY if self.info.radii_only else STOPPED_BY_ITS_VOTES
+            raise InputError(f"{self.path} {why}, so certify again into a new file.")
+        return [
+            Certificate(c.prediction, c.radius, plan.sigma, plan.alpha, plan.method, plan.noise, PROVED, plan.n0, c.n)
+            for c in self.tally.claims
+        ]
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row each complete input: id, label, the fields of its certificate, correct, seconds."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.errors import RunError
+from smoothcert.sampling.blocks import Phase, Votes
 
 APPLICATION_ID = 0x736D6365  # "smce"
 VERSION = 1
@@ -26,8 +27,9 @@ CREATE TABLE votes (
     position INTEGER NOT NULL, phase TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
     draws INTEGER NOT NULL, counts BLOB NOT NULL, soft BLOB, seconds REAL NOT NULL, checksum BLOB NOT NULL,
     PRIMARY KEY (position, phase, first)) WITHOUT ROWID;
-CREATE TABLE radii (
-    position INTEGER PRIMARY KEY, prediction INTEGER NOT NULL, radius REAL NOT NULL, seconds REAL NOT NULL);
+CREATE TABLE claims (
+    position INTEGER PRIMARY KEY, prediction INTEGER NOT NULL, radius REAL NOT NULL, n INTEGER NOT NULL,
+    seconds REAL NOT NULL);
 """
 
 MIGRATIONS: Mapping[int, str] = {}
@@ -54,6 +56,16 @@ class Plan:
     skip: int
     limit: int | None
     total: int
+    radii: tuple[float, ...] = ()
+    width: float | None = None
+    futility: float | None = None
+
+    @property
+    def sequential(self) -> SequentialPlan | None:
+        """What decides when an input has enough draws; None where all have n."""
+        if self.futility is None:
+            return None
+        return SequentialPlan(self.sigma, self.radii, self.width, self.alpha, self.n, self.futility)
 
 
 @dataclass(frozen=True)
@@ -80,35 +92,23 @@ def from_json(kind: type[Any], text: str) -> Any:
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
 
 
-@dataclass(frozen=True)
-class VoteRow:
-    """The votes of blocks first … last − 1 of an input in a phase, and a checksum over all of it."""
+def pack(votes: Votes) -> tuple[Any, ...]:
+    """Votes as a row of the table, with a checksum over all of it."""
+    pairs = np.stack([votes.classes, votes.counts], axis=1).astype("<u4").tobytes()
+    key = (votes.position, votes.phase.value, votes.first, votes.last, votes.draws)
+    return (*key, pairs, None, votes.seconds, _checksum(key, pairs))
 
-    position: int
-    phase: str
-    first: int
-    last: int
-    draws: int
-    classes: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    seconds: float
 
-    def values(self) -> tuple[Any, ...]:
-        pairs = np.stack([self.classes, self.counts], axis=1).astype("<u4").tobytes()
-        key = (self.position, self.phase, self.first, self.last, self.draws)
-        return (*key, pairs, None, self.seconds, _checksum(key, pairs))
-
-    @classmethod
-    def read(cls, values: tuple[Any, ...]) -> VoteRow:
-        """The row, or an error where its checksum, its length or its total is wrong."""
-        *key, pairs, _, seconds, checksum = values
-        position, phase, first, last, draws = key
-        if not isinstance(pairs, bytes) or len(pairs) % 8 or _checksum(tuple(key), pairs) != checksum:
-            raise RunError(f"damaged votes for input number {position}")
-        classes, counts = np.frombuffer(pairs, dtype="<u4").reshape(-1, 2).T.astype(np.int64)
-        if counts.sum() != draws:
-            raise RunError(f"damaged votes for input number {position}")
-        return cls(position, phase, first, last, draws, classes, counts, seconds)
+def unpack(row: tuple[Any, ...]) -> Votes:
+    """The votes of a row, or an error where its checksum, its length or its total is wrong."""
+    *key, pairs, _, seconds, checksum = row
+    position, phase, first, last, draws = key
+    if not isinstance(pairs, bytes) or len(pairs) % 8 or _checksum(tuple(key), pairs) != checksum:
+        raise RunError(f"damaged votes for input number {position}")
+    classes, counts = np.frombuffer(pairs, dtype="<u4").reshape(-1, 2).T.astype(np.int64)
+    if counts.sum() != draws:
+        raise RunError(f"damaged votes for input number {position}")
+    return Votes(position, Phase(phase), first, last, draws, classes, counts, seconds)
 
 
 def _checksum(key: tuple[Any, ...], pairs: bytes) -> bytes:
