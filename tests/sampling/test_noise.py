@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from smoothcert.sampling.blocks import Phase, noise_key
-from smoothcert.sampling.noise import fill_normal, threefry, threefry_normal
+from smoothcert.sampling.noise import NormalStream, threefry, threefry_normal
 
 KEYS = [noise_key(0, str(i), Phase.ESTIMATION, b) for i in range(10) for b in range(10)]
 
@@ -31,30 +31,42 @@ def test_threefry_gives_the_known_answers_of_random123(counter, key, answer):
     assert tuple(int(w) & 0xFFFFFFFF for w in threefry(words(*counter), words(*key))) == answer
 
 
-def cpu_noise(keys, shape):
-    out = torch.empty(len(keys), *shape)
-    fill_normal(keys, out)
+def philox(keys, size):
+    out = torch.empty(len(keys), size)
+    for key, row in zip(keys, out, strict=True):
+        NormalStream(key, torch.device("cpu")).fill(row)
     return out
 
 
-@pytest.mark.parametrize("generate", [cpu_noise, lambda k, s: threefry_normal(k, s, torch.device("cpu"))])
-class TestBothGenerators:
-    def test_a_block_depends_on_its_key_alone(self, generate):
-        together = generate(KEYS, (7, 3))
-        for i in (0, 5, 99):
-            assert torch.equal(generate([KEYS[i]], (7, 3))[0], together[i])
+def accelerator(keys, size):
+    """What an accelerator computes, on the CPU."""
+    return torch.stack([threefry_normal(key, 0, size, torch.device("cpu")) for key in keys])
 
+
+@pytest.mark.parametrize("generate", [philox, accelerator])
+class TestBothGenerators:
     def test_values_are_standard_normal(self, generate):
-        values = generate(KEYS, (100, 101)).double().numpy().ravel()
+        values = generate(KEYS, 10_100).double().numpy().ravel()
         assert np.isfinite(values).all()
         assert stats.kstest(values, "norm").pvalue > 1e-4
         tails = [(np.abs(values) > z).mean() / (2 * stats.norm.sf(z)) for z in (3, 4)]
         np.testing.assert_allclose(tails, 1, atol=0.3)
 
     def test_blocks_are_uncorrelated(self, generate):
-        values = generate(KEYS, (40, 40)).double().reshape(len(KEYS), -1)
+        values = generate(KEYS, 1600).double()
         correlation = torch.corrcoef(values) - torch.eye(len(KEYS))
         assert correlation.abs().max() < 6 / np.sqrt(values.shape[1])
+
+
+@pytest.mark.parametrize("cuts", [(700,), (1, 699), (350, 350), (3, 4, 250, 443)])
+def test_a_stream_does_not_depend_on_how_it_is_cut(cuts):
+    stream, pieces = NormalStream(KEYS[0], torch.device("cpu")), [torch.empty(cut) for cut in cuts]
+    for piece in pieces:
+        stream.fill(piece)
+    assert torch.equal(torch.cat(pieces), philox(KEYS[:1], 700)[0])
+    starts = np.cumsum((0, *cuts[:-1]))
+    pieces = [threefry_normal(KEYS[0], int(a), n, torch.device("cpu")) for a, n in zip(starts, cuts, strict=True)]
+    assert torch.equal(torch.cat(pieces), accelerator(KEYS[:1], 700)[0])
 
 
 def test_every_part_of_the_name_changes_the_key():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.blocks import BLOCK, Block, Input, Votes, noise_key
 from smoothcert.sampling.engines import Engine
-from smoothcert.sampling.noise import fill_normal
+from smoothcert.sampling.noise import NormalStream
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Segment:
 
     block: Block
     input_id: str
+    x: torch.Tensor
+    noise: NormalStream
     start: int
     stop: int
 
@@ -31,7 +35,7 @@ class Executor:
     """Draws blocks with one engine: x + σ · noise, forward, count.
 
     Every batch has `batch` rows, the last one padded, because kernels may round differently at other shapes. Memory
-    is one batch, one block of noise, a few inputs, and what the engine needs for a batch.
+    is one batch, a few inputs, and what the engine needs for a batch.
     """
 
     def __init__(
@@ -61,10 +65,10 @@ class Executor:
 
     def run(self, blocks: Iterable[Block | None]) -> Iterator[Votes]:
         """The votes of each block, in order. None among the blocks asks for those of all blocks before it."""
-        with self.engine.ready():
+        with self.engine.ready(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
             labels: list[NDArray[np.int64]] = []
             seconds, before = 0.0, perf_counter()
-            for rows, segments in self._batches(blocks):
+            for rows, segments in self._batches(blocks, pool):
                 batch_labels = self._labels(rows, segments)
                 per_row = (perf_counter() - before) / len(batch_labels)
                 for segment in segments:
@@ -77,38 +81,46 @@ class Executor:
                         labels, seconds = [], 0.0
                 before = perf_counter()
 
-    def _batches(self, blocks: Iterable[Block | None]) -> Iterator[tuple[torch.Tensor, list[Segment]]]:
+    def _batches(
+        self, blocks: Iterable[Block | None], pool: ThreadPoolExecutor
+    ) -> Iterator[tuple[torch.Tensor, list[Segment]]]:
         """Noisy rows, always `batch` of them, and which blocks they belong to."""
-        rows = noise = torch.empty(0)
+        rows = torch.empty(0)
         segments: list[Segment] = []
         filled = 0
         for block in blocks:
             if block is None:
                 if segments:
-                    yield rows, segments
+                    yield self._add_noise(rows, segments, pool), segments
                 segments, filled = [], 0
                 continue
             input_id, x = self._input(block.position)
             if not len(rows):
                 rows = torch.zeros((self.batch, *x.shape), device=x.device)
-                noise = torch.empty((1, BLOCK, *x.shape), device=x.device)
             elif rows.shape[1:] != x.shape:
                 raise InputError(
                     f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(rows.shape[1:])}: "
                     f"bring all inputs to one shape."
                 )
-            fill_normal([noise_key(self.seed, input_id, block.phase, block.index)], noise)
+            noise = NormalStream(noise_key(self.seed, input_id, block.phase, block.index), x.device)
             done = 0
             while done < block.draws:
                 take = min(block.draws - done, self.batch - filled)
-                torch.add(x, noise[0, done : done + take], alpha=self.sigma, out=rows[filled : filled + take])
-                segments.append(Segment(block, input_id, filled, filled + take))
+                segments.append(Segment(block, input_id, x, noise, filled, filled + take))
                 done, filled = done + take, filled + take
                 if filled == self.batch:
-                    yield rows, segments
+                    yield self._add_noise(rows, segments, pool), segments
                     segments, filled = [], 0
         if segments:
-            yield rows, segments
+            yield self._add_noise(rows, segments, pool), segments
+
+    def _add_noise(self, rows: torch.Tensor, segments: list[Segment], pool: ThreadPoolExecutor) -> torch.Tensor:
+        """x + σ · noise in place; NumPy fills the segments of a batch in parallel."""
+        deque(pool.map(lambda s: s.noise.fill(rows[s.start : s.stop]), segments), maxlen=0)
+        for s in segments:
+            target = rows[s.start : s.stop]
+            torch.add(s.x, target, alpha=self.sigma, out=target)
+        return rows
 
     def _labels(self, rows: torch.Tensor, segments: list[Segment]) -> NDArray[np.int64]:
         """The vote of each row that belongs to a block."""

@@ -1,14 +1,13 @@
 """Standard normal noise as a pure function of 128-bit keys, generated on the device that uses it.
 
 On the CPU each key seeds NumPy's Philox generator (Salmon et al., 2011) and its ziggurat. Accelerators get
-Threefry-4x32 (same paper) in tensor operations, all keys at once, and the Box-Muller transform: torch's own
-generators keep at most 64 bits of a seed.
+Threefry-4x32 (same paper) in tensor operations and the Box-Muller transform: torch's own generators keep at most 64
+bits of a seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import pi, prod
+from math import pi
 
 import numpy as np
 import torch
@@ -17,25 +16,34 @@ _ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10)
 _PARITY = 0x1BD11BDA
 
 
-def fill_normal(keys: Sequence[bytes], out: torch.Tensor) -> None:
-    """Fills `out[i]` with standard normal values that depend on `keys[i]` alone; `out` is float32 and contiguous."""
-    if out.device.type == "cpu":
-        for key, row in zip(keys, out.numpy(), strict=True):
-            philox = np.random.Philox(key=np.frombuffer(key, dtype="<u8"))
-            np.random.Generator(philox).standard_normal(out=row, dtype=np.float32)
-    else:
-        out.copy_(threefry_normal(keys, tuple(out.shape[1:]), out.device))
+class NormalStream:
+    """The standard normal values that belong to a key, in order: two fills of half the size are one of the whole."""
+
+    def __init__(self, key: bytes, device: torch.device) -> None:
+        self._key, self._position = key, 0
+        philox = np.random.Philox(key=np.frombuffer(key, dtype="<u8"))
+        self._generator = np.random.Generator(philox) if device.type == "cpu" else None
+
+    def fill(self, out: torch.Tensor) -> None:
+        """The next values, into a contiguous float32 tensor on the device."""
+        if self._generator is not None:
+            self._generator.standard_normal(out=out.numpy(), dtype=np.float32)
+        else:
+            out.copy_(threefry_normal(self._key, self._position, out.numel(), out.device).view(out.shape))
+            self._position += out.numel()
 
 
-def threefry_normal(keys: Sequence[bytes], shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """(len(keys), *shape) standard normal values from Threefry-4x32, on any device."""
-    size = prod(shape)
-    key = torch.from_numpy(np.frombuffer(b"".join(keys), dtype="<i4").reshape(len(keys), 4, 1).copy()).to(device)
-    counter = torch.arange(-(-size // 4), dtype=torch.int32, device=device).expand(len(keys), -1)
+def threefry_normal(key: bytes, position: int, size: int, device: torch.device) -> torch.Tensor:
+    """Values `position … position + size − 1` of the key's stream from Threefry-4x32, on any device.
+
+    Counter i gives values 4i … 4i + 3.
+    """
+    words = torch.from_numpy(np.frombuffer(key, dtype="<i4").copy()).to(device)
+    counter = torch.arange(position // 4, -(-(position + size) // 4), dtype=torch.int32, device=device)
     zero = torch.zeros_like(counter)
-    words = threefry((counter, zero, zero, zero), key.unbind(1))
-    pairs = [_box_muller(words[0], words[1]), _box_muller(words[2], words[3])]
-    return torch.stack([half for pair in pairs for half in pair], dim=-1).flatten(1)[:, :size].reshape(-1, *shape)
+    u, v, s, t = threefry((counter, zero, zero, zero), words.unbind())
+    values = torch.stack([*_box_muller(u, v), *_box_muller(s, t)], dim=-1).flatten()
+    return values[position % 4 :][:size]
 
 
 def threefry(
