@@ -42,9 +42,7 @@ def main() -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     model = cifar_small().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=options.rate, momentum=0.9, weight_decay=5e-4, nesterov=True
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
     steps = options.epochs * -(-len(images) // options.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.rate, total_steps=steps)
     start = time.perf_counter()

@@ -29,13 +29,14 @@ def test_coverage_is_at_least_one_minus_alpha(name, c, n, alpha):
 
 def test_a_rival_fixed_in_advance_fails_the_same_test():
     found, p = worst_case(claims_of(fixed_rival, 0.05), 10, 3)
-    assert found < 0.6
+    assert found < 0.81
     assert p[2] > p[1]
 
 
 def test_the_paper_s_counter_example():
-    rows = counter_example()
-    assert rows[0].coverage < 0.95
-    for row in rows[1:]:
-        assert row.coverage >= 0.95
-        assert row.worst >= 0.95
+    """At ten draws a rival fixed in advance still gets away with it; at forty it is wrong nine times in ten."""
+    fixed, *others = counter_example()
+    assert fixed.coverage_of_more < 0.1
+    assert fixed.worst < 0.81
+    for row in others:
+        assert min(row.coverage, row.coverage_of_more, row.worst) >= 0.95

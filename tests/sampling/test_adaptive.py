@@ -1,11 +1,11 @@
 """Drawing until the answer is known: full batches, the same decisions after any interruption, nothing recomputed."""
 
-import interruptible
 import numpy as np
 import pytest
-from interruptible import certify, classify
 from scipy import stats
 
+import interruptible
+from interruptible import certify, classify
 from smoothcert import ABSTAIN, InputError, SmoothedClassifier, open_run
 from smoothcert.store.file import RunFile
 
@@ -33,9 +33,7 @@ def whole(tmp_path_factory):
 
 def test_easy_inputs_need_few_draws_and_hard_ones_are_given_up():
     smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
-    easy, hard, hopeless = (
-        smoothed.certify(at_distance(d), radii=[0.5], max_n=20_000) for d in (1.2, 0.52, 0.1)
-    )
+    easy, hard, hopeless = (smoothed.certify(at_distance(d), radii=[0.5], max_n=20_000) for d in (1.2, 0.52, 0.1))
     assert (easy.prediction, easy.radius, easy.n) == (1, 0.5, 100)
     assert easy.certified_at(0.5)
     assert hard.n > 5_000
@@ -110,7 +108,7 @@ def test_fixed_bounds_are_refused_on_votes_that_ended_the_draws(whole):
 
 def test_another_question_is_refused_on_resuming(whole):
     for change in ({"radii": [0.1, 0.2]}, {"max_n": 6000}, {"futility": 0.01}):
-        with pytest.raises(InputError, match="radii|n = |futility"):
+        with pytest.raises(InputError, match=r"radii|n = |futility"):
             certify(whole.path, **{**ASK, **change})
 
 

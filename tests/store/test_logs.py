@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from interruptible import certify
 
+from interruptible import certify
 from smoothcert import InputError, open_run
 from smoothcert.store.export import export_run
 from smoothcert.store.logs import import_logs

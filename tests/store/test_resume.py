@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import interruptible
 import numpy as np
 import pytest
 import torch
-from interruptible import IMAGES, PLAN, Items, certify, classify, votes
 
+import interruptible
+from interruptible import IMAGES, PLAN, Items, certify, classify, votes
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store.file import RunFile
 
@@ -270,7 +270,7 @@ class TestFile:
 
     @pytest.mark.parametrize("folder", ["missing", "/proc"])
     def test_a_folder_that_cannot_be_written(self, tmp_path, folder):
-        with pytest.raises(InputError, match="does not exist|cannot be opened"):
+        with pytest.raises(InputError, match=r"does not exist|cannot be opened"):
             certify(tmp_path / folder / "run.smoothcert")
 
 

@@ -8,6 +8,7 @@ from smoothcert.bounds.binomial import clopper_pearson_lower, clopper_pearson_up
 from smoothcert.bounds.bonferroni import bonferroni
 from smoothcert.bounds.margins import Margins, Method
 from smoothcert.bounds.mono import mono
+from smoothcert.bounds.pairwise import pairwise, pairwise_margin
 from smoothcert.bounds.partition import cpm, partition_classes
 from smoothcert.bounds.union import union
 
@@ -16,8 +17,9 @@ METHODS: dict[str, Method] = {
     "bonferroni": bonferroni,
     "cpm": cpm,
     "union": union,
+    "pairwise": pairwise,
 }
-DEFAULT_METHOD = "cpm"
+DEFAULT_METHOD = "pairwise"
 
 __all__ = [
     "DEFAULT_METHOD",
@@ -26,5 +28,6 @@ __all__ = [
     "Method",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
+    "pairwise_margin",
     "partition_classes",
 ]

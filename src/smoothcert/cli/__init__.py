@@ -15,6 +15,8 @@ from smoothcert.cli.export import export
 from smoothcert.cli.import_ import import_
 from smoothcert.cli.predict import predict
 from smoothcert.cli.recertify import recertify
+from smoothcert.cli.report import report
+from smoothcert.cli.reproduce import reproduce
 from smoothcert.cli.show import show
 from smoothcert.errors import InputError, RunError
 
@@ -33,6 +35,8 @@ app.command("recertify")(recertify)
 app.command("show")(show)
 app.command("export")(export)
 app.command("import")(import_)
+app.command("report")(report)
+app.command("reproduce")(reproduce)
 
 
 @app.callback()

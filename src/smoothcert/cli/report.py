@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smoothcert.report import FORMATS, write_report
 from smoothcert.report.tables import larger
+from smoothcert.report.write import FORMATS, write_report
 from smoothcert.store import open_run
 
 
@@ -22,7 +22,10 @@ def report(
         str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}; as --out ends, else html.")
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods, separated by commas; the declared one unless given.")
+        str | None,
+        typer.Option(
+            help="Methods, separated by commas; unless given the declared one, for one run beside the others."
+        ),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Risk per input; the declared one unless given.")] = None,
     rho: Annotated[float, typer.Option(help="Risk of the statement on the whole set.")] = 0.001,

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from smoothcert.experiments.counter_example import ALPHA, MORE, N, P, counter_example
+
 
 class Claim(str, Enum):
     """What can be reproduced."""
@@ -21,18 +23,18 @@ def reproduce(name: Annotated[Claim, typer.Argument(help="The claim.")]) -> None
 
     Example: `smoothcert reproduce counter-example`
     """
-    from smoothcert.experiments.counter_example import ALPHA, N, P, counter_example
-
     table = Table(
-        title=f"Probability that the statement is right: p = {P}, n = {N}, α = {ALPHA}; wanted ≥ {1 - ALPHA}",
+        title=f"Exact probability that the claimed radius is right, α = {ALPHA}: at least {1 - ALPHA} is wanted",
         title_justify="left",
     )
-    table.add_column("method")
-    table.add_column("at p", justify="right")
-    table.add_column("worst", justify="right")
-    table.add_column("worst p")
+    table.add_column("method", no_wrap=True)
+    for heading in (f"p, n={N}", f"p, n={MORE}", f"worst p, n={N}"):
+        table.add_column(heading, justify="right")
     for row in counter_example():
-        good = "" if row.worst >= 1 - ALPHA else "  ✗"
-        worst_p = ", ".join(f"{v:.4f}" for v in row.worst_p)
-        table.add_row(row.method, f"{row.coverage:.4f}", f"{row.worst:.4f}{good}", f"({worst_p})")
-    Console().print(table, highlight=False)
+        found = (row.coverage, row.coverage_of_more, row.worst)
+        cells = [f"{value:.3f}" + ("" if value >= 1 - ALPHA else " ✗") for value in found]
+        table.add_row(row.method, *cells)
+        table.add_row("", "", "", "({})".format(", ".join(f"{v:.2f}" for v in row.worst_p)))
+    console = Console()
+    console.print(f"p = {P}", highlight=False)
+    console.print(table, highlight=False)

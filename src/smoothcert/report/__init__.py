@@ -1,1 +1,1 @@
-"""What runs amount to: curves and tables."""
+"""What runs amount to: curves, tables, figures and the report page."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
 
 from smoothcert.certificate import Certificate
 
@@ -46,6 +47,29 @@ def summarise(certificates: Sequence[Certificate], labels: ArrayLike, radii: Arr
         radii=at,
         certified=(won[:, None] >= at).mean(axis=0),
     )
+
+
+def possibly_wrong(inputs: int, alpha: float, rho: float) -> int:
+    """How many of the certificates may be wrong: the least k with P(Binomial(inputs, α) ≤ k) ≥ 1 − ρ.
+
+    Each certificate is wrong with probability at most α and the inputs draw their noise independently, so with
+    confidence 1 − ρ at most k of them are wrong, and certified accuracy less k / inputs holds for the whole set, at all
+    radii at once (Cohen et al., 2019, appendix; the exact quantile in place of their Bernstein bound).
+
+    >>> possibly_wrong(200, 0.001, 0.001)
+    3
+    """
+    return int(binom.isf(rho, inputs, alpha))
+
+
+def curve(won: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Certified accuracy as a step function: the share y[i] holds on (x[i − 1], x[i]], and 0 beyond the last x.
+
+    >>> [v.tolist() for v in curve(np.array([0.5, 0.25, -1.0, 0.5]))]
+    [[0.0, 0.25, 0.5], [0.75, 0.75, 0.5]]
+    """
+    x = np.unique([0.0, *won.clip(0)])
+    return x, 1 - np.searchsorted(np.sort(won), x) / len(won)
 
 
 def usual_radii(largest: float, columns: int = 7) -> NDArray[np.float64]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 STORED = (Phase.SELECTION, Phase.ESTIMATION)
 RADII_ONLY = "was imported from a log that holds radii and no votes"
 STOPPED_BY_ITS_VOTES = (
-    "stopped drawing when its votes said so: a bound for a fixed number of draws, or another alpha, is not valid on them"
+    "stopped drawing when its votes said so: neither a bound for a fixed number of draws nor another alpha is valid on "
+    "them"
 )
 
 

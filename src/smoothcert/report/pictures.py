@@ -1,0 +1,115 @@
+"""The inputs of a run and their first noisy copies, as sheets of small pictures."""
+
+from __future__ import annotations
+
+import warnings
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from smoothcert.errors import RunError
+from smoothcert.sampling.blocks import Phase, input_digest, noise_key
+from smoothcert.sampling.noise import NormalStream, threefry_normal
+from smoothcert.store.file import RunFile
+from smoothcert.store.run import Run
+from smoothcert.store.thumbnails import SIDE
+
+COLUMNS, CELLS = 16, 256
+LOSSLESS_PIXELS = 2**18
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Sheets of `CELLS` pictures, `COLUMNS` a row, as data URIs. `whole` says that the pictures were not shrunk, so
+    that the noise is the very noise of the run: the first draw of estimation block 0.
+    """
+
+    width: int
+    height: int
+    values: int
+    whole: bool
+    clean: list[str]
+    noisy: list[str]
+
+
+def pictures(run: Run) -> Pictures | None:
+    """The pictures of the complete inputs, or None where the run holds none."""
+    images = list(_thumbnails(run))
+    if not images or any(image is None for image in images):
+        return None
+    pixels = np.stack([image for image in images if image is not None])
+    height, width, channels = pixels.shape[1:]
+    lossless = pixels.size <= LOSSLESS_PIXELS
+    keys = [noise_key(run.plan.seed, id, Phase.ESTIMATION, 0) for id in run.ids]
+    clean, noisy = [], []
+    for start in range(0, len(pixels), CELLS):
+        part = pixels[start : start + CELLS]
+        noise = _normal(keys[start : start + CELLS], (channels, height, width), run.plan.engine)
+        copies = part / 255 + run.plan.sigma * noise.transpose(0, 2, 3, 1)
+        clean.append(_sheet(part, lossless))
+        noisy.append(_sheet(np.round(255 * copies.clip(0, 1)).astype(np.uint8), lossless))
+    return Pictures(
+        width=width,
+        height=height,
+        values=height * width * channels,
+        whole=max(height, width) < SIDE or _is_input(run, pixels[0]),
+        clean=clean,
+        noisy=noisy,
+    )
+
+
+def _thumbnails(run: Run) -> Iterator[NDArray[np.uint8] | None]:
+    """Height × width × channels, in the order of the run's inputs."""
+    with RunFile.open_to_read(run.path) as file:
+        positions = {id: position for position, id, *_ in file.inputs()}
+        for id in run.ids:
+            stored = file.thumbnail(positions[id])
+            yield None if stored is None else _decode(stored, run)
+
+
+def _decode(stored: bytes, run: Run) -> NDArray[np.uint8]:
+    try:
+        with warnings.catch_warnings(), Image.open(BytesIO(stored), formats=["PNG"]) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            if max(image.size) > SIDE or image.mode not in ("L", "RGB"):
+                raise ValueError(f"{image.mode} of {image.size}")
+            return np.atleast_3d(np.asarray(image))
+    except (OSError, SyntaxError, ValueError, Warning) as error:
+        raise RunError(f"{run.path} has a damaged thumbnail ({error}): certify again into a new file.") from None
+
+
+def _normal(keys: Sequence[bytes], shape: tuple[int, ...], engine: str) -> NDArray[np.float32]:
+    """The first draw of each block, on this machine: a block's noise is one stream, so its beginning is enough."""
+    cpu, noise = torch.device("cpu"), torch.empty((len(keys), *shape))
+    for key, row in zip(keys, noise, strict=True):
+        if engine.endswith((" on cuda", " on mps", " on xpu")):
+            row.copy_(threefry_normal(key, 0, row.numel(), cpu).view(shape))
+        else:
+            NormalStream(key, cpu).fill(row)
+    return noise.numpy()
+
+
+def _is_input(run: Run, pixels: NDArray[np.uint8]) -> bool:
+    """Is the first picture the first input itself? A picture of the largest size may have been shrunk to it."""
+    with RunFile.open_to_read(run.path) as file:
+        digest = next(digest for _, id, _, digest in file.inputs() if id == run.ids[0])
+    return input_digest((pixels.transpose(2, 0, 1) / 255).astype(np.float32)) == digest
+
+
+def _sheet(pixels: NDArray[np.uint8], lossless: bool) -> str:
+    count, height, width, channels = pixels.shape
+    rows = -(-count // COLUMNS)
+    cells = np.zeros((rows * COLUMNS, height, width, channels), dtype=np.uint8)
+    cells[:count] = pixels
+    grid = cells.reshape(rows, COLUMNS, height, width, channels).swapaxes(1, 2).reshape(rows * height, -1, channels)
+    buffer = BytesIO()
+    Image.fromarray(grid.squeeze(2) if channels == 1 else grid).save(
+        buffer, format="WEBP", lossless=lossless, quality=100 if lossless else 70
+    )
+    return f"data:image/webp;base64,{b64encode(buffer.getvalue()).decode()}"
