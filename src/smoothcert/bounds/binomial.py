@@ -19,9 +19,7 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Float
     0.975963
     """
     k, n, a = _counts(k, n, alpha)
-    return np.where(
-        k == 0, 0.0, _beta_quantile(np.maximum(k, 1), n - k + 1, a, special.betaincinv, special.betainc)
-    )
+    return np.where(k == 0, 0.0, _beta_quantile(np.maximum(k, 1), n - k + 1, a, special.betaincinv, special.betainc))
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:

@@ -36,9 +36,7 @@ def cpm(selections: Counts, estimations: Counts, alpha: float) -> Margins:
     c* is the number of buckets including I₁; U grows with the count, so the fullest bucket decides.
     """
     partitions = [partition_classes(s) for s in selections]
-    votes = [
-        [row[bucket].sum() for bucket in buckets] for row, buckets in zip(estimations, partitions, strict=True)
-    ]
+    votes = [[row[bucket].sum() for bucket in buckets] for row, buckets in zip(estimations, partitions, strict=True)]
     n1 = np.array([v[0] for v in votes])
     fullest = np.array([max(v[1:]) for v in votes])
     n = estimations.sum(axis=1)
