@@ -35,7 +35,7 @@ OnProgress = Callable[[int, float], None]
 
 
 def certify_dataset(
-    model: torch.nn.Module | Callable[..., Any],
+    model: torch.nn.Module | Callable[..., Any] | Path,
     data: Any,
     *,
     sigma: float,
@@ -202,7 +202,7 @@ class _Inputs:
         return Input(example.id, example.array)
 
 
-def count_classes(model: torch.nn.Module | Callable[..., Any], dataset: Dataset) -> int:
+def count_classes(model: torch.nn.Module | Callable[..., Any] | Path, dataset: Dataset) -> int:
     """How many classes the model scores, or the data set names where the model returns labels."""
     engine, x = open_engine(model), dataset[0].array
     with engine.ready():

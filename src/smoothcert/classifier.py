@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,15 @@ from smoothcert.sampling.schedules import Adaptive, sequential_plan
 class SmoothedClassifier:
     """The classifier that returns the class its base model chooses most often under N(0, σ² I) noise on the input.
 
-    `model` is a torch module or any callable from a float32 NumPy batch to scores (N, c) or labels (N,). Noise is
+    `model` is a torch module, the path of an .onnx file, or any callable from a float32 NumPy batch to scores (N, c)
+    or labels (N,). Noise is
     added to the input as given: normalisation belongs inside the model. The noise of an input depends on `seed` and
     on the input's values alone, so every answer can be computed again.
     """
 
     def __init__(
         self,
-        model: torch.nn.Module | Callable[..., Any],
+        model: torch.nn.Module | Callable[..., Any] | Path,
         *,
         sigma: float,
         num_classes: int,

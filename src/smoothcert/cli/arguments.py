@@ -11,7 +11,9 @@ from smoothcert.errors import InputError
 
 Model = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="package.module:factory, or a built-in name such as cifar_resnet20."),
+    typer.Argument(
+        metavar="MODEL", help="package.module:factory, an .onnx file, or a built-in name such as cifar_resnet20."
+    ),
 ]
 Data = Annotated[
     str,
@@ -32,6 +34,7 @@ Skip = Annotated[int, typer.Option(help="Take every k-th input.")]
 Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
 Seed = Annotated[int, typer.Option(help="Names the noise; the same seed draws the same noise.")]
 Batch = Annotated[str, typer.Option(help="Rows a forward pass, or auto.")]
+Engine = Annotated[str, typer.Option(help="torch, onnx (ONNX Runtime on the CPU), or auto.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
 
 

@@ -34,6 +34,7 @@ def predict(
     seed: arg.Seed = 0,
     batch: arg.Batch = "auto",
     device: arg.Device = "auto",
+    engine: arg.Engine = "auto",
     out: Annotated[Path | None, typer.Option(help="Write idx, label, predict, correct, time here (TSV).")] = None,
     weights: arg.Weights = None,
     num_classes: arg.NumClasses = None,
@@ -52,6 +53,7 @@ def predict(
         loaded,
         sigma=sigma,
         num_classes=num_classes or count_classes(loaded, dataset),
+        engine=engine,
         seed=seed,
         batch=arg.batch_size(batch),
     )

@@ -20,11 +20,16 @@ SHIPPED_WEIGHTS = {"digits_cnn": Path(__file__).with_name("digits_cnn.safetensor
 
 def load_model(
     spec: str, *, weights: Path | None = None, num_classes: int | None = None, device: str = "auto"
-) -> torch.nn.Module | Callable[..., Any]:
+) -> torch.nn.Module | Callable[..., Any] | Path:
     """`package.module:factory`, called without arguments, or a built-in architecture; with weights where given.
 
-    A module is moved to the device; `auto` is CUDA where there is one, else Apple's MPS, else the CPU.
+    A module is moved to the device; `auto` is CUDA where there is one, else Apple's MPS, else the CPU. An
+    .onnx file stays a path, for ONNX Runtime to open.
     """
+    if spec.endswith(".onnx"):
+        if weights is not None:
+            raise InputError("an .onnx file holds its own weights: leave out --weights.")
+        return Path(spec)
     if ":" in spec:
         factory = import_object(spec)
         try:
