@@ -252,6 +252,14 @@ class TestFile:
         with pytest.raises(RunError, match="damaged votes for input number"):
             len(open_run(path))
 
+    def test_a_changed_claim_is_reported(self, tmp_path):
+        path = tmp_path / "run.smoothcert"
+        certify(path, radii=[0.1], max_n=500)
+        with sqlite3.connect(path) as db:
+            db.execute("UPDATE claims SET radius = 9 WHERE position = 4")
+        with pytest.raises(RunError, match="a damaged claim for input number 4"):
+            len(open_run(path))
+
     def test_what_is_no_run_file(self, tmp_path):
         text = tmp_path / "notes.txt"
         text.write_text("not a database" * 100)

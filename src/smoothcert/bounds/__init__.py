@@ -7,6 +7,14 @@ pick it up.
 from smoothcert.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.bounds.bonferroni import bonferroni
 from smoothcert.bounds.margins import Margins, Method
+from smoothcert.bounds.means import (
+    betting_lower,
+    betting_upper,
+    empirical_bernstein_lower,
+    empirical_bernstein_upper,
+    hoeffding_lower,
+    hoeffding_upper,
+)
 from smoothcert.bounds.mono import mono
 from smoothcert.bounds.pairwise import pairwise, pairwise_margin
 from smoothcert.bounds.partition import cpm, partition_classes
@@ -26,8 +34,14 @@ __all__ = [
     "METHODS",
     "Margins",
     "Method",
+    "betting_lower",
+    "betting_upper",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
+    "empirical_bernstein_lower",
+    "empirical_bernstein_upper",
+    "hoeffding_lower",
+    "hoeffding_upper",
     "pairwise_margin",
     "partition_classes",
 ]

@@ -14,6 +14,7 @@ from smoothcert.cli.progress import Meter
 from smoothcert.cli.tables import print_methods
 from smoothcert.data import digits
 from smoothcert.models import load_model
+from smoothcert.report.write import write_report
 
 
 def demo(
@@ -41,8 +42,10 @@ def demo(
             on_progress=meter,
         )
     print_methods({method: run.certificates(method) for method in METHODS}, run, console)
+    page, _ = write_report([run], out.with_suffix(".html"))
     console.print(
-        f"\n{run.draws:,} votes are kept in {out}. Next:\n\n"
+        f"\n{run.draws:,} votes are kept in {out}, and {page} shows what they prove: open it in a browser.\n"
+        f"Next:\n\n"
         f"  smoothcert show {out}\n"
         f"  smoothcert recertify {out} --method {run.plan.method} --alpha 0.00001",
         highlight=False,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from smoothcert.errors import InputError, RunError
@@ -17,6 +17,7 @@ from smoothcert.store import schema
 from smoothcert.store.schema import Info, Plan
 
 COMMIT_SECONDS = 1.0
+Row = TypeVar("Row")
 NETWORK_FILE_SYSTEMS = {
     "nfs",
     "nfs4",
@@ -141,7 +142,7 @@ class RunFile:
     def add_claim(self, claim: Claim) -> None:
         """Keeps a claim; it is committed together with the votes it rests on."""
         with _sqlite_errors(self.path):
-            self._db.execute("INSERT INTO claims VALUES (?, ?, ?, ?, ?)", dataclasses.astuple(claim))
+            self._db.execute("INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)", schema.pack_claim(claim))
 
     def add_votes(self, votes: Votes) -> None:
         """Keeps the votes; they are committed within about a second."""
@@ -182,22 +183,26 @@ class RunFile:
     def claims(self) -> list[Claim]:
         """What was claimed of inputs, in order: by the rule that ended their draws, or by an imported log."""
         with _sqlite_errors(self.path):
-            return [Claim(*row) for row in self._db.execute("SELECT * FROM claims ORDER BY position")]
+            rows = self._db.execute("SELECT * FROM claims ORDER BY position").fetchall()
+        return [self._checked(schema.unpack_claim, row) for row in rows]
 
     def votes(self) -> Iterator[Votes]:
         """Every stored row, checked; those of an input in the order in which they were drawn."""
         with _sqlite_errors(self.path):
             for row in self._db.execute("SELECT * FROM votes ORDER BY position, phase DESC, first"):
-                try:
-                    yield schema.unpack(row)
-                except RunError as error:
-                    raise RunError(f"{self.path} has {error}: certify again into a new file.") from None
+                yield self._checked(schema.unpack, row)
 
     def fewest_votes(self) -> Votes | None:
         """The stored row with fewest draws, to be computed again on resuming."""
         with _sqlite_errors(self.path):
             row = self._db.execute("SELECT * FROM votes ORDER BY draws, position LIMIT 1").fetchone()
-        return None if row is None else schema.unpack(row)
+        return None if row is None else self._checked(schema.unpack, row)
+
+    def _checked(self, unpack: Callable[[tuple[Any, ...]], Row], row: tuple[Any, ...]) -> Row:
+        try:
+            return unpack(row)
+        except RunError as error:
+            raise RunError(f"{self.path} has {error}: certify again into a new file.") from None
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:

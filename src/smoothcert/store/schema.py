@@ -14,7 +14,7 @@ import numpy as np
 
 from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.errors import RunError
-from smoothcert.sampling.blocks import Phase, Votes
+from smoothcert.sampling.blocks import Claim, Phase, Votes
 
 APPLICATION_ID = 0x736D6365  # "smce"
 VERSION = 1
@@ -29,7 +29,7 @@ CREATE TABLE votes (
     PRIMARY KEY (position, phase, first)) WITHOUT ROWID;
 CREATE TABLE claims (
     position INTEGER PRIMARY KEY, prediction INTEGER NOT NULL, radius REAL NOT NULL, n INTEGER NOT NULL,
-    seconds REAL NOT NULL);
+    seconds REAL NOT NULL, checksum BLOB NOT NULL);
 """
 
 MIGRATIONS: Mapping[int, str] = {}
@@ -111,8 +111,22 @@ def unpack(row: tuple[Any, ...]) -> Votes:
     return Votes(position, Phase(phase), first, last, draws, classes, counts, seconds)
 
 
-def _checksum(key: tuple[Any, ...], pairs: bytes) -> bytes:
-    return hashlib.blake2b(repr(key).encode() + pairs, digest_size=8).digest()
+def pack_claim(claim: Claim) -> tuple[Any, ...]:
+    """A claim as a row of its table, with a checksum."""
+    values = dataclasses.astuple(claim)
+    return (*values, _checksum(values))
+
+
+def unpack_claim(row: tuple[Any, ...]) -> Claim:
+    """The claim of a row, or an error where its checksum is wrong."""
+    *values, checksum = row
+    if _checksum(tuple(values)) != checksum:
+        raise RunError(f"a damaged claim for input number {values[0]}")
+    return Claim(*values)
+
+
+def _checksum(values: tuple[Any, ...], pairs: bytes = b"") -> bytes:
+    return hashlib.blake2b(repr(values).encode() + pairs, digest_size=8).digest()
 
 
 def create(connection: sqlite3.Connection) -> None:
