@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -225,9 +226,10 @@ def count_classes(model: torch.nn.Module | Callable[..., Any] | Path, dataset: D
 
 def _info(model: Any, model_name: str | None, dataset: Dataset) -> Info:
     packages = ("smoothcert", "numpy", "scipy", "torch")
+    program = Path(sys.argv[0]).name.replace("__main__.py", "smoothcert")
     return Info(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=shlex.join([program, *sys.argv[1:]]),
         model=model_name or type(model).__name__,
         data=dataset.description,
         classes=dataset.classes,
