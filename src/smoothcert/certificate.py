@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from smoothcert.bounds import DEFAULT_METHOD, METHODS, Method
 from smoothcert.bounds.margins import candidates
 from smoothcert.bounds.prediction import ABSTAIN
-from smoothcert.checks import check_alpha, check_counts, check_sigma
+from smoothcert.checks import check_counts, check_level, check_sigma
 from smoothcert.errors import InputError
 
 PROVED, ESTIMATED = "proved", "estimated"
@@ -60,14 +61,12 @@ def certify_counts(
     >>> certify_counts([98, 2, 0], [9900, 90, 10], sigma=0.5, method="mono").radius > 1.1
     True
     """
-    return certify_counts_batch(
-        np.asarray(selection)[None], np.asarray(estimation)[None], sigma=sigma, alpha=alpha, method=method
-    )[0]
+    return certify_counts_batch([selection], [estimation], sigma=sigma, alpha=alpha, method=method)[0]
 
 
 def certify_counts_batch(
-    selections: ArrayLike,
-    estimations: ArrayLike,
+    selections: ArrayLike | Sequence[ArrayLike],
+    estimations: ArrayLike | Sequence[ArrayLike],
     *,
     sigma: float,
     alpha: float = 0.001,
@@ -81,7 +80,7 @@ def certify_counts_batch(
             f"selection and estimation counts must have the same shape, got {selection.shape} and "
             f"{estimation.shape}: both need one row per input and one column per class."
         )
-    margins = find_method(method)(selection, estimation, float(check_alpha(alpha)))
+    margins = find_method(method)(selection, estimation, check_level(alpha))
     radii = check_sigma(sigma) * np.maximum(margins.t, 0.0) / 2
     buckets = margins.num_buckets
     return [
@@ -105,6 +104,6 @@ def certify_counts_batch(
 
 def find_method(name: str) -> Method:
     """The confidence method of that name."""
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise InputError(f"unknown method {name!r}: choose one of {', '.join(METHODS)}.")
     return METHODS[name]

@@ -18,7 +18,7 @@ import torch
 
 from smoothcert.bounds import DEFAULT_METHOD
 from smoothcert.certificate import find_method
-from smoothcert.checks import check_batch, check_noise, check_whole
+from smoothcert.checks import check_batch, check_noise, check_seed, check_whole
 from smoothcert.data import Dataset, as_dataset, select
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.batches import choose_batch
@@ -71,16 +71,20 @@ def certify_dataset(
     find_method(method)
     check_noise(noise)
     check_batch(batch)
-    check_whole("n0", n0, 1)
-    check_whole("n", n, 1)
+    n0, n, seed = check_whole("n0", n0, 1), check_whole("n", n, 1), check_seed(seed)
+    limit = None if limit is None else check_whole("limit", limit, 1)
     dataset = as_dataset(data)
     rows = select(dataset, skip=check_whole("skip", skip, 1), limit=limit)
     if not rows:
         raise InputError("the data set has no inputs to certify: check the path, --skip and --limit.")
     runner = open_engine(model, engine)
-    num_classes = check_whole("num_classes", num_classes or count_classes(model, dataset), 2)
-    first = dataset[rows[0]].array
-    with RunFile.open_to_write(Path(out)) as file:
+    if num_classes is None:
+        num_classes = count_classes(model, dataset)
+    check_whole("num_classes", num_classes, 2)
+    path = Path(out)
+    earlier = RunFile.plan_of(path)
+    rows_a_batch = earlier.batch if earlier and batch == "auto" else choose_batch(batch, runner, dataset[rows[0]].array)
+    with RunFile.open_to_write(path) as file:
         stored = file.plan
         plan = Plan(
             method="adaptive" if sequential else method,
@@ -93,7 +97,7 @@ def certify_dataset(
             num_classes=num_classes,
             model=runner.fingerprint,
             engine=runner.identity,
-            batch=stored.batch if stored and batch == "auto" else choose_batch(batch, runner, first),
+            batch=rows_a_batch,
             data=dataset.fingerprint,
             preprocessing=dataset.preprocessing,
             skip=skip,
@@ -117,7 +121,7 @@ def certify_dataset(
         )
         _recompute_one(file, executor, plan)
         _sample(file, executor, plan, on_progress)
-    return Run(out)
+    return Run(path)
 
 
 def _sample(file: RunFile, executor: Executor, plan: Plan, on_progress: OnProgress) -> None:
@@ -157,8 +161,11 @@ def _sample(file: RunFile, executor: Executor, plan: Plan, on_progress: OnProgre
 
 
 def _recompute_one(file: RunFile, executor: Executor, plan: Plan) -> None:
-    """Draws one stored row again: a model whose code changed has other votes, whatever its weights say."""
-    stored = file.fewest_votes()
+    """Draws a stored block again, the most divided one: a model that changed in any way is likeliest to differ there.
+
+    Weights do not tell everything: a callable has none, and the code of a module may change around them.
+    """
+    stored = min(file.votes(), key=lambda v: (v.last - v.first, v.counts.max() / v.draws), default=None)
     if stored is None:
         return
     counts = np.zeros(plan.num_classes, dtype=np.int64)

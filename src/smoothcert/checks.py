@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,20 @@ def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
     return levels
 
 
+def check_level(alpha: Any) -> float:
+    """One level, as `check_alpha` but for a single number."""
+    if np.ndim(alpha) != 0:
+        raise InputError(f"alpha must be one number, got {alpha!r}: 0.001 is the usual choice.")
+    return float(check_alpha(alpha))
+
+
+def check_number(name: str, value: Any) -> float:
+    """A number, of whatever size."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise InputError(f"{name} must be a number, got {value!r}.")
+    return float(value)
+
+
 def check_sigma(sigma: Any) -> float:
     """A positive, finite noise level."""
     if isinstance(sigma, bool) or not isinstance(sigma, int | float | np.number) or not 0 < sigma < math.inf:
@@ -36,6 +51,13 @@ def check_whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     return int(value)
+
+
+def check_seed(seed: Any) -> int:
+    """Any whole number."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise InputError(f"seed must be a whole number, got {seed!r}.")
+    return int(seed)
 
 
 def check_batch(batch: Any) -> int | str:
@@ -53,7 +75,7 @@ def check_noise(name: str) -> str:
     return name
 
 
-def check_counts(counts: ArrayLike, name: str) -> NDArray[np.int64]:
+def check_counts(counts: ArrayLike | Sequence[ArrayLike], name: str) -> NDArray[np.int64]:
     """Vote counts (m, c) with at least two classes and at least one vote a row."""
     try:
         array = np.asarray(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from smoothcert.bounds import DEFAULT_METHOD
 from smoothcert.bounds.prediction import top_class
 from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.certificate import PROVED, Certificate, certify_counts_batch, find_method
-from smoothcert.checks import check_alpha, check_batch, check_noise, check_sigma, check_whole
+from smoothcert.checks import check_batch, check_level, check_noise, check_seed, check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import BLOCK, Block, Input, Phase, blocks_of, input_digest
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor
-from smoothcert.sampling.schedules import Adaptive, sequential_plan
+from smoothcert.sampling.schedules import Adaptive, Fixed, sequential_plan
 
 
 class SmoothedClassifier:
@@ -46,7 +46,7 @@ class SmoothedClassifier:
     ) -> None:
         self.sigma = check_sigma(sigma)
         self.num_classes = check_whole("num_classes", num_classes, 2)
-        self.noise, self.seed, self.batch = check_noise(noise), seed, check_batch(batch)
+        self.noise, self.seed, self.batch = check_noise(noise), check_seed(seed), check_batch(batch)
         self.engine = open_engine(model, engine)
         self._counted: defaultdict[str, int] = defaultdict(int)
 
@@ -100,8 +100,7 @@ class SmoothedClassifier:
         certificate's n is the number of draws used. `futility` is the chance of giving up an input that max_n draws
         would certify; it costs certificates, never validity.
         """
-        check_whole("n0", n0, 1)
-        check_whole("n", n, 1)
+        n0, n = check_whole("n0", n0, 1), check_whole("n", n, 1)
         find_method(method)
         plan = sequential_plan(self.sigma, alpha, radii, width, max_n, futility)
         inputs = [as_input(x) for x in xs]
@@ -109,9 +108,10 @@ class SmoothedClassifier:
             return []
         if plan is not None:
             return self._certify_adaptively(inputs, n0, plan)
+        counts = self._votes(inputs, Fixed(inputs=len(inputs), n0=n0, n=n))
         return certify_counts_batch(
-            self._draw(inputs, Phase.SELECTION, n0),
-            self._draw(inputs, Phase.ESTIMATION, n),
+            counts[Phase.SELECTION],
+            counts[Phase.ESTIMATION],
             sigma=self.sigma,
             alpha=alpha,
             method=method,
@@ -136,28 +136,28 @@ class SmoothedClassifier:
     def predict_batch(self, xs: Sequence[Any], *, n: int = 1_000, alpha: float = 0.001) -> list[int]:
         """`predict` for each of xs."""
         check_whole("n", n, 1)
-        check_alpha(alpha)
+        check_level(alpha)
         inputs = [as_input(x) for x in xs]
         if not inputs:
             return []
-        return [int(k) for k in top_class(self._draw(inputs, Phase.PREDICT, n), alpha)]
+        blocks = (b for i in range(len(inputs)) for b in blocks_of(i, Phase.PREDICT, n))
+        return [int(k) for k in top_class(self._votes(inputs, blocks)[Phase.PREDICT], alpha)]
 
     def count(self, x: Any, n: int) -> NDArray[np.int64]:
         """The votes of n draws at x, shape (c,). Further calls draw further noise: no draw is counted twice."""
         source = as_input(x)
         start = self._counted[source.id]
-        blocks = blocks_of(0, Phase.COUNT, start * BLOCK + check_whole("n", n, 1), start)
-        self._counted[source.id] += len(blocks)
-        counts: NDArray[np.int64] = self._votes([source], blocks)[0]
+        draws = start * BLOCK + check_whole("n", n, 1)
+        self._counted[source.id] = -(-draws // BLOCK)
+        counts: NDArray[np.int64] = self._votes([source], blocks_of(0, Phase.COUNT, draws, start))[Phase.COUNT][0]
         return counts
 
-    def _draw(self, inputs: list[Input], phase: Phase, n: int) -> NDArray[np.int64]:
-        return self._votes(inputs, [b for i in range(len(inputs)) for b in blocks_of(i, phase, n)])
-
-    def _votes(self, inputs: list[Input], blocks: list[Block]) -> NDArray[np.int64]:
-        counts = np.zeros((len(inputs), self.num_classes), dtype=np.int64)
+    def _votes(self, inputs: list[Input], blocks: Iterable[Block]) -> dict[Phase, NDArray[np.int64]]:
+        """The counts (inputs, classes) of each phase."""
+        shape = len(inputs), self.num_classes
+        counts: defaultdict[Phase, NDArray[np.int64]] = defaultdict(lambda: np.zeros(shape, dtype=np.int64))
         for votes in self._executor(inputs).run(blocks):
-            counts[votes.position, votes.classes] += votes.counts
+            counts[votes.phase][votes.position, votes.classes] += votes.counts
         return counts
 
     def _executor(self, inputs: list[Input], at_most: int | None = None) -> Executor:

@@ -253,6 +253,8 @@ class TestBadInput:
             (("--weights", "none.pt"), "none.pt"),
             (("--num-classes", "1"), "num_classes must be a whole number of at least 2"),
             (("--num-classes", "4"), "returned 3 scores for input 0, expected 4"),
+            (("--radii", "0.1", "--n", "500"), "--n says nothing with --radii"),
+            (("--max-n", "500"), "--max-n says nothing without --radii"),
             (("--out", "no/folder/run.smoothcert"), "does not exist"),
             (("--out", "/proc/run.smoothcert"), "cannot be opened"),
             (("--out", "data.npz"), "is not a smoothcert run file"),
@@ -315,3 +317,37 @@ def test_built_in_weights_round_trip(folder):
     assert result.returncode == 0, result.stderr
     assert "random weights" not in result.stderr
     assert "random weights" in smoothcert(folder, *arguments, "--out", "random.smoothcert").stderr
+
+
+def test_a_run_is_never_overwritten(folder):
+    for arguments in (
+        ("export", "run.smoothcert", "--out", "run.smoothcert"),
+        ("report", "run.smoothcert", "-o", "run.smoothcert"),
+    ):
+        result = smoothcert(folder, *arguments, *(("--format", "html") if arguments[0] == "report" else ()))
+        assert result.returncode == 2
+        assert "is a run file" in result.stderr
+    assert len(open_run(folder / "run.smoothcert")) == 30
+
+
+def test_adaptive_runs_from_the_command_line(folder):
+    arguments = (
+        "certify",
+        "mine:linear",
+        "data.npz",
+        "--sigma",
+        "0.25",
+        "--batch",
+        "200",
+        "--out",
+        "adaptive.smoothcert",
+    )
+    result = smoothcert(folder, *arguments, "--radii", "0.05,0.1", "--max-n", "2000")
+    assert result.returncode == 0, result.stderr
+    assert "draws an input on average" in result.stdout
+    assert {c.radius for c in open_run(folder / "adaptive.smoothcert").certificates()} <= {0.0, 0.05, 0.1}
+    refusal = smoothcert(folder, "recertify", "adaptive.smoothcert")
+    assert refusal.returncode == 2
+    assert "stopped drawing when its votes said so" in refusal.stderr
+    wide = (*arguments[:-1], "wide.smoothcert", "--until-width", "0.2", "--max-n", "2000")
+    assert smoothcert(folder, *wide).returncode == 0

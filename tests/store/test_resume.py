@@ -21,17 +21,10 @@ from smoothcert.store.file import RunFile
 
 @pytest.mark.parametrize("calls", [1, 2, 3, 40, 200, 370])
 def test_ctrl_c_in_the_model(tmp_path, uninterrupted, calls):
-    left = iter(range(calls))
-
-    def model(batch):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return classify(batch)
-
     path = tmp_path / "run.smoothcert"
     with pytest.raises(KeyboardInterrupt):
-        certify(path, model, engine="auto")
-    assert votes(certify(path, rename(classify, model))) == uninterrupted
+        certify(path, rename(interrupted(classify, calls), classify))
+    assert votes(certify(path)) == uninterrupted
 
 
 def rename(function, other):
@@ -167,8 +160,24 @@ def test_auto_means_what_the_run_stored(tmp_path, uninterrupted):
 def test_a_callable_that_changed_behind_its_name(tmp_path):
     path = tmp_path / "run.smoothcert"
     certify(path)
-    with pytest.raises(InputError, match="other votes for its input number 0 than this model casts now"):
+    with pytest.raises(InputError, match="than this model casts now"):
         certify(path, rename(lambda batch: -classify(batch), classify))
+
+
+def test_a_callable_that_changed_a_little(tmp_path):
+    """The first input's votes are unanimous before and after; a divided one gives the change away."""
+    path = tmp_path / "run.smoothcert"
+    images = np.stack([np.full((1, 4, 4), v, dtype=np.float32) for v in (0.9, 0.5)])
+
+    def threshold(batch):
+        return (batch.mean(axis=(1, 2, 3)) > 0.5).astype(int)
+
+    with pytest.raises(KeyboardInterrupt):
+        certify(path, rename(interrupted(threshold, 40), threshold), Items(images), num_classes=3)
+    with pytest.raises(InputError, match="other votes for its input number 1"):
+        certify(
+            path, rename(lambda b: (b.mean(axis=(1, 2, 3)) > 0.52).astype(int), threshold), Items(images), num_classes=3
+        )
 
 
 def test_an_input_that_changed_between_the_rows_that_are_hashed(tmp_path):
@@ -182,12 +191,17 @@ def test_an_input_that_changed_between_the_rows_that_are_hashed(tmp_path):
 
 
 def stop_after(calls):
+    return interrupted(classify, calls)
+
+
+def interrupted(function, calls):
+    """The function, until it has been called that often."""
     left = iter(range(calls))
 
     def model(batch):
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return classify(batch)
+        return function(batch)
 
     return model
 

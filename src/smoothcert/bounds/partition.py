@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
 from smoothcert.bounds.margins import Counts, Margins
+from smoothcert.checks import check_counts
 
 
 def partition_classes(selection: ArrayLike) -> list[list[int]]:
@@ -20,9 +21,9 @@ def partition_classes(selection: ArrayLike) -> list[list[int]]:
     >>> partition_classes([40, 20, 20, 15, 5])
     [[0], [1], [2], [3, 4]]
     """
-    votes = np.asarray(selection)
+    (votes,) = check_counts([selection], "selection")
     order = np.argsort(-votes, kind="stable")
-    singles = min(2, len(order))
+    singles = 2
     while votes[order[singles:]].sum() > votes[order[1]]:
         singles += 1
     buckets = [[int(k)] for k in order[:singles]]

@@ -48,4 +48,4 @@ def numbers(text: str) -> list[float]:
 
 def batch_size(text: str) -> int | str:
     """--batch as a number where it is one; the engine room refuses anything but numbers and auto."""
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isascii() and text.isdigit() else text

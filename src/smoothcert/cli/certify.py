@@ -14,6 +14,7 @@ from smoothcert.cli import arguments as arg
 from smoothcert.cli.progress import Meter
 from smoothcert.cli.tables import print_run
 from smoothcert.data import open_data
+from smoothcert.errors import InputError
 from smoothcert.models import load_model
 
 
@@ -22,19 +23,24 @@ def certify(
     data: arg.Data,
     sigma: arg.Sigma,
     n0: Annotated[int, typer.Option(help="Draws that select the class.")] = 100,
-    n: Annotated[int, typer.Option(help="Draws that prove the radius.")] = 10_000,
+    n: Annotated[int | None, typer.Option(help="Draws that prove the radius (10 000).")] = None,
     alpha: arg.Alpha = 0.001,
-    method: Annotated[str, typer.Option(help="Confidence method, declared before the first draw.")] = DEFAULT_METHOD,
+    method: Annotated[
+        str | None, typer.Option(help=f"Confidence method, declared before the first draw ({DEFAULT_METHOD}).")
+    ] = None,
     radii: Annotated[
         str | None, typer.Option(help="Radii to test, as 0.25,0.5: draw only until they are decided.")
     ] = None,
     until_width: Annotated[
         float | None, typer.Option(help="Draw until the radius is within this share of what max-n draws would prove.")
     ] = None,
-    max_n: Annotated[int, typer.Option(help="Most draws an input, with --radii or --until-width.")] = 100_000,
+    max_n: Annotated[
+        int | None, typer.Option(help="Most draws an input, with --radii or --until-width (100 000).")
+    ] = None,
     futility: Annotated[
-        float, typer.Option(help="Chance of giving up an input that max-n draws would certify; never a false claim.")
-    ] = 0.05,
+        float | None,
+        typer.Option(help="Chance of giving up an input that max-n draws would certify (0.05); never a false claim."),
+    ] = None,
     limit: arg.Limit = None,
     skip: arg.Skip = 1,
     seed: arg.Seed = 0,
@@ -54,6 +60,14 @@ def certify(
     Example: `smoothcert certify cifar_resnet110 cifar10/test.parquet --weights model.pth.tar --sigma 0.5 --skip 20`
     """
     console = Console()
+    adaptive = radii is not None or until_width is not None
+    given = {"n": n, "method": method} if adaptive else {"max_n": max_n, "futility": futility}
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} says nothing {'with' if adaptive else 'without'} --radii or "
+                f"--until-width: leave it out."
+            )
     path = out or Path(f"{_stem(model)}-{_stem(data)}-sigma{sigma:g}.smoothcert")
     with Meter("certifying") as meter:
         try:
@@ -63,13 +77,13 @@ def certify(
                 sigma=sigma,
                 out=path,
                 n0=n0,
-                n=n,
+                n=10_000 if n is None else n,
                 alpha=alpha,
-                method=method,
+                method=method or DEFAULT_METHOD,
                 radii=None if radii is None else arg.numbers(radii),
                 width=until_width,
-                max_n=max_n,
-                futility=futility,
+                max_n=100_000 if max_n is None else max_n,
+                futility=0.05 if futility is None else futility,
                 seed=seed,
                 engine=engine,
                 batch=arg.batch_size(batch),
@@ -82,10 +96,12 @@ def certify(
             )
         except KeyboardInterrupt:
             meter.bar.stop()
-            console.print(f"Stopped. {path} keeps what was drawn: run the same command to go on.", highlight=False)
+            console.print(
+                f"Stopped. {path} keeps what was drawn: run the same command to go on.", highlight=False, markup=False
+            )
             raise typer.Exit(1) from None
     print_run(run, console)
-    console.print(f"Votes are in {path}: smoothcert show {path}", highlight=False, soft_wrap=True)
+    console.print(f"Votes are in {path}: smoothcert show {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _stem(spec: str) -> str:

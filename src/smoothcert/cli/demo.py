@@ -15,6 +15,7 @@ from smoothcert.cli.tables import print_methods
 from smoothcert.data import digits
 from smoothcert.models import load_model
 from smoothcert.report.write import write_report
+from smoothcert.store.export import beside
 
 
 def demo(
@@ -42,12 +43,13 @@ def demo(
             on_progress=meter,
         )
     print_methods({method: run.certificates(method) for method in METHODS}, run, console)
-    page, _ = write_report([run], out.with_suffix(".html"))
+    page, _ = write_report([run], beside(out, ".html"))
     console.print(
         f"\n{run.draws:,} votes are kept in {out}, and {page} shows what they prove: open it in a browser.\n"
         f"Next:\n\n"
         f"  smoothcert show {out}\n"
         f"  smoothcert recertify {out} --method {run.plan.method} --alpha 0.00001",
         highlight=False,
+        markup=False,
         soft_wrap=True,
     )

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from smoothcert.cli import arguments as arg
 from smoothcert.store import open_run
-from smoothcert.store.export import export_run
+from smoothcert.store.export import beside, export_run
 
 
 def export(
@@ -26,6 +26,6 @@ def export(
 
     Example: `smoothcert export digits_cnn-digits-sigma0.25.smoothcert --format tsv --out digits.tsv`
     """
-    path = out or run.with_suffix(f".{format}")
+    path = out or beside(run, f".{format}")
     count = export_run(open_run(run), path, format, method, alpha)
-    Console().print(f"Wrote {count} certificates to {path}", highlight=False, soft_wrap=True)
+    Console().print(f"Wrote {count} certificates to {path}", highlight=False, markup=False, soft_wrap=True)

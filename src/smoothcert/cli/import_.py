@@ -33,4 +33,4 @@ def import_(
     console = Console()
     run = import_logs(logs, out, sigma=sigma, alpha=alpha, n0=n0, n=n, num_classes=num_classes)
     print_run(run, console)
-    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
+    console.print(f"Wrote {out}", highlight=False, markup=False, soft_wrap=True)

@@ -13,8 +13,6 @@ from smoothcert.certificate import Certificate
 from smoothcert.report.summary import certified_radii, summarise, usual_radii
 from smoothcert.store.run import Run
 
-CHANCE = 1.5
-
 
 def print_run(run: Run, console: Console) -> None:
     """The end of `certify`: what was proved, and what it took."""
@@ -29,8 +27,9 @@ def print_run(run: Run, console: Console) -> None:
     if run.plan.sequential:
         used = [c.n for c in certificates]
         console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")
-    accuracy = np.mean([c.prediction == label for c, label in zip(certificates, run.labels, strict=True)])
-    if len(run) >= 20 and accuracy * run.plan.num_classes < CHANCE:
+    answers = [c.prediction == k for c, k in zip(certificates, run.labels, strict=True) if not c.abstained]
+    chance = 1 / run.plan.num_classes
+    if len(answers) >= 20 and np.mean(answers) < chance + 2 * np.sqrt(chance * (1 - chance) / len(answers)):
         console.print(
             "Hint: the accuracy is near chance. Is the class order that of the model (--classes)? Are the inputs "
             "normalised twice, or scaled otherwise than in training?"

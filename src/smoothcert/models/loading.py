@@ -34,7 +34,7 @@ def load_model(
         factory = import_object(spec)
         try:
             model = factory() if not isinstance(factory, torch.nn.Module) else factory
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise InputError(f"the factory {spec} raised {reason}: call it by hand to find out why.") from error
     else:

@@ -14,7 +14,7 @@ from smoothcert.report.page import build_page
 from smoothcert.report.paired import Paired, pair
 from smoothcert.report.series import gather, table_radii
 from smoothcert.report.tables import TABLES
-from smoothcert.store.export import write_whole
+from smoothcert.store.export import beside, write_whole
 from smoothcert.store.run import Run
 
 FORMATS = {
@@ -45,7 +45,7 @@ def write_report(
     kind = kind or _kind_of(out)
     if kind not in FORMATS:
         raise InputError(f"unknown format {kind!r}: choose one of {', '.join(FORMATS)}.")
-    path = out or runs[0].path.with_suffix(FORMATS[kind])
+    path = out or beside(runs[0].path, FORMATS[kind])
     series = gather(runs, methods, alpha, names)
     at = table_radii(series) if radii is None else _radii(radii)
     paired = pair(series, at)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from smoothcert.errors import InputError
 from smoothcert.sampling.engines import Engine
 
 SIZES = (25, 50, 100, 200, 400, 800, 1600)
@@ -28,8 +29,15 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
             if rates and size * x.nbytes > MEMORY:
                 break
             rows = torch.from_numpy(np.repeat(x[None], size, axis=0)).to(engine.device)
-            _seconds(engine, rows)
-            seconds = min(_seconds(engine, rows) for _ in range(2))
+            try:
+                seconds = min([_seconds(engine, rows) for _ in range(3)][1:])  # the first one warms up
+            except Exception as error:
+                if rates:
+                    break  # the smaller sizes work
+                reason = (str(error) or type(error).__name__).splitlines()[0]
+                raise InputError(
+                    f"the model fails on {size} rows of shape {x.shape} ({reason}): check the model, or pass --batch."
+                ) from error
             rates[size] = size / seconds
             if seconds > LONG_ENOUGH:
                 break

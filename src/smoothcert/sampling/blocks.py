@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -65,9 +65,9 @@ class Claim:
     seconds: float = 0.0
 
 
-def blocks_of(position: int, phase: Phase, draws: int, start: int = 0) -> list[Block]:
+def blocks_of(position: int, phase: Phase, draws: int, start: int = 0) -> Iterator[Block]:
     """Whole blocks from block `start` up to `draws` draws, the last one shorter where it has to be."""
-    return [Block(position, phase, b, min(BLOCK, draws - b * BLOCK)) for b in range(start, -(-draws // BLOCK))]
+    return (Block(position, phase, b, min(BLOCK, draws - b * BLOCK)) for b in range(start, -(-draws // BLOCK)))
 
 
 def join(votes: Sequence[Votes]) -> Votes:

@@ -96,7 +96,7 @@ class Executor:
                 continue
             input_id, x = self._input(block.position)
             if not len(rows):
-                rows = torch.zeros((self.batch, *x.shape), device=x.device)
+                rows = torch.zeros((self.batch, *x.shape), dtype=torch.float32, device=x.device)
             elif rows.shape[1:] != x.shape:
                 raise InputError(
                     f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(rows.shape[1:])}: "

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.bounds.sequential import MONO, PAIRWISE, Decision, SequentialPlan, decide, looks_of
-from smoothcert.checks import check_alpha, check_sigma, check_whole
+from smoothcert.checks import check_level, check_number, check_sigma, check_whole
+from smoothcert.errors import InputError
 from smoothcert.sampling.blocks import BLOCK, Block, Claim, Phase, Votes, blocks_of
 
 
@@ -29,12 +30,19 @@ def sequential_plan(
     futility: float,
 ) -> SequentialPlan | None:
     """What the caller asks of every input, or None where neither radii nor a width are given."""
-    check_sigma(sigma)
-    check_alpha(alpha)
+    sigma, alpha = check_sigma(sigma), check_level(alpha)
     if radii is None and width is None:
         return None
-    tested = () if radii is None else tuple(float(r) for r in radii)
-    return SequentialPlan(sigma, tested, width, alpha, check_whole("max_n", max_n, 1), futility)
+    if radii is not None and (isinstance(radii, str) or np.ndim(radii) != 1):
+        raise InputError(f"radii must be a list of numbers, got {radii!r}.")
+    return SequentialPlan(
+        sigma,
+        () if radii is None else tuple(check_number("a radius", r) for r in radii),
+        None if width is None else check_number("width", width),
+        alpha,
+        check_whole("max_n", max_n, 1),
+        check_number("futility", futility),
+    )
 
 
 class Schedule(Protocol):

@@ -31,7 +31,9 @@ def export_run(run: Run, path: Path, kind: str, method: str | None = None, alpha
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file completely or leaves what was there."""
+    """Writes a file completely or leaves what was there; a run is never overwritten."""
+    if path.is_file() and path.open("rb").read(15) == b"SQLite format 3":
+        raise InputError(f"{path} is a run file: choose another --out.")
     partial = path.with_name(path.name + ".part")
     try:
         write(partial)
@@ -40,6 +42,11 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         with suppress(OSError):
             partial.unlink()
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
+
+
+def beside(run: Path, suffix: str) -> Path:
+    """The name of a file that belongs to a run: its own, with another ending."""
+    return run.with_name(run.name.removesuffix(".smoothcert") + suffix)
 
 
 def _rows(run: Run, method: str | None, alpha: float | None) -> list[dict[str, Any]]:

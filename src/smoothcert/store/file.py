@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -50,7 +51,7 @@ class RunFile:
         if not path.parent.is_dir():
             raise InputError(f"the folder {path.parent} does not exist: create it or choose another --out.")
         with _sqlite_errors(path):
-            connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(path.absolute(), timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 if _network_file_system(path):
                     print(
@@ -58,13 +59,12 @@ class RunFile:
                         f"writers: keep run files on a local disk.",
                         file=sys.stderr,
                     )
-                is_new = _is_empty(connection)
-                if not is_new:
+                if not _is_empty(connection):
                     _check_version(path, connection)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
-                if is_new:
+                if _is_empty(connection):
                     schema.create(connection)
                 else:
                     schema.migrate(connection)
@@ -75,11 +75,10 @@ class RunFile:
 
     @classmethod
     def open_to_read(cls, path: Path) -> RunFile:
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise InputError(f"there is no run file {path}: check the path.")
         with _sqlite_errors(path):
-            uri = f"file:{quote(str(path.absolute()))}?mode=ro"
-            connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+            connection = _connect_to_read(path)
             try:
                 if _is_empty(connection):
                     raise InputError(f"{path} holds no run yet: certify into it first.")
@@ -88,6 +87,17 @@ class RunFile:
                 connection.close()
                 raise
         return cls(path, connection, writable=False)
+
+    @classmethod
+    def plan_of(cls, path: Path) -> Plan | None:
+        """The plan that the file declares, or None where there is no file or no plan yet."""
+        if not os.path.isfile(path):
+            return None
+        with _sqlite_errors(path), closing(_connect_to_read(path)) as connection:
+            if _is_empty(connection):
+                return None
+        with cls.open_to_read(path) as file:
+            return file.plan
 
     def close(self) -> None:
         """Forgets what was not committed, and leaves one plain file behind unless somebody is reading it."""
@@ -152,6 +162,8 @@ class RunFile:
 
     def commit(self) -> None:
         """Writes what is pending; after this returns, kill -9 loses none of it."""
+        if not self._db.in_transaction:
+            return  # SQLite has rolled back on its own, as it does on a full disk: nothing goes in without the rest
         rows = [schema.pack(votes) for pending in self._pending.values() for votes in self._joined(pending)]
         with _sqlite_errors(self.path):
             self._db.executemany("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -192,17 +204,16 @@ class RunFile:
             for row in self._db.execute("SELECT * FROM votes ORDER BY position, phase DESC, first"):
                 yield self._checked(schema.unpack, row)
 
-    def fewest_votes(self) -> Votes | None:
-        """The stored row with fewest draws, to be computed again on resuming."""
-        with _sqlite_errors(self.path):
-            row = self._db.execute("SELECT * FROM votes ORDER BY draws, position LIMIT 1").fetchone()
-        return None if row is None else self._checked(schema.unpack, row)
-
     def _checked(self, unpack: Callable[[tuple[Any, ...]], Row], row: tuple[Any, ...]) -> Row:
         try:
             return unpack(row)
         except RunError as error:
             raise RunError(f"{self.path} has {error}: certify again into a new file.") from None
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:

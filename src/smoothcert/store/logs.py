@@ -81,14 +81,16 @@ def _import_radii(
         (idx, _whole(label, log, i), _whole(k, log, i), _radius(radius, log, i), _seconds(time))
         for i, (idx, label, k, radius, _, time) in enumerate(rows, start=2)
     ]
-    classes = num_classes or 1 + max([1, *(max(label, k) for _, label, k, *_ in entries)])
+    least = 1 + max([1, *(max(label, k) for _, label, k, *_ in entries)])
+    if num_classes is not None and num_classes < least:
+        raise InputError(f"{log} names class {least - 1}: pass a --num-classes of at least {least}.")
     plan = _plan(
         method="mono",
         alpha=0.001 if alpha is None else alpha,
         n0=n0 or 100,
         n=n or 100_000,
         sigma=sigma if named is None or sigma is not None else float(named[1]),
-        num_classes=classes,
+        num_classes=num_classes or least,
         total=len(entries),
     )
     with _new_run(out, plan, log, radii_only=True) as file:
@@ -115,6 +117,8 @@ def _import_votes(
     phases = {Phase.SELECTION: selection, Phase.ESTIMATION: estimation}
     for phase, votes in phases.items():
         check_counts([counts for *_, counts in votes], phase.value)
+    if max(label for _, label, _ in selection) >= len(selection[0][2]):
+        raise InputError(f"{logs[0]} has a label beyond its {len(selection[0][2])} classes: repair the log.")
     if len(selection[0][2]) != len(estimation[0][2]):
         raise InputError(f"{logs[0]} and {logs[1]} count different numbers of classes: give the two logs of one run.")
     plan = _plan(
@@ -153,7 +157,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _votes(rows: list[list[str]], log: Path) -> Iterator[tuple[str, int, list[int]]]:
     for number, (idx, label, text) in enumerate(rows, start=2):
-        if not re.fullmatch(r"\[\d+(, *\d+)*\]", text.strip()) or len(text) > 10_000_000:
+        if not re.fullmatch(r"\[\d{1,9}(, *\d{1,9})*\]", text.strip()):
             raise InputError(f"line {number} of {log} has no list of counts such as [3, 97]: the log is cut off.")
         yield idx, _whole(label, log, number), [int(k) for k in re.findall(r"\d+", text)]
 

@@ -1,0 +1,9 @@
+"""Lipschitz constants of networks: bounds that are bounds, and estimates that are called estimates."""
+
+from smoothcert.lipschitz.groupsort import GroupSort
+from smoothcert.lipschitz.local import local
+from smoothcert.lipschitz.product import Layer, LipschitzBound, product
+from smoothcert.lipschitz.rules import Join, Signal, register
+from smoothcert.lipschitz.spectral import Convolution
+
+__all__ = ["Convolution", "GroupSort", "Join", "Layer", "LipschitzBound", "Signal", "local", "product", "register"]

@@ -1,0 +1,358 @@
+"""The pairwise bound: valid for every p, monotone, never behind the other methods, and its supremum is not missed."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from smoothcert.bounds.binomial import lower_quantile, upper_quantile
+from smoothcert.bounds.pairwise import pairwise, pairwise_margin
+from smoothcert.errors import InputError
+from smoothcert.experiments.coverage import claims_of, coverage, worst_case
+
+module = importlib.import_module("smoothcert.bounds.pairwise")
+Floats = NDArray[np.float64]
+
+# n, N_1, N_j and the margins at α = 0.001 of mono, cpm with c* = 3, α/2 (union), and of a pairwise test on a grid of t.
+TABLE = np.array(
+    [
+        [1000, 1000, 0, 4.9265, 4.8202, 4.8578, 4.9255],
+        [1000, 999, 0, 4.7153, 4.7219, 4.7570, 4.9071],
+        [1000, 998, 1, 4.5686, 4.5544, 4.5855, 4.6995],
+        [1000, 990, 5, 3.9560, 4.0487, 4.0718, 4.1720],
+        [1000, 900, 50, 2.2290, 2.5187, 2.5315, 2.5850],
+        [1000, 700, 300, 0.7894, 0.7636, 0.7729, 0.7892],
+        [1000, 400, 100, -np.inf, 0.7069, 0.7173, 0.7942],
+        [1000, 200, 50, -np.inf, 0.4219, 0.4341, 0.5426],
+        [10000, 10000, 0, 6.3972, 6.3116, 6.3418, 6.3962],
+        [10000, 9990, 10, 5.6372, 5.5918, 5.6080, 5.6367],
+        [10000, 9980, 10, 5.3386, 5.4467, 5.4614, 5.5227],
+        [10000, 9900, 50, 4.4248, 4.6161, 4.6249, 4.6599],
+        [10000, 9000, 500, 2.4574, 2.7967, 2.8009, 2.8179],
+        [10000, 7000, 1000, 0.9672, 1.7029, 1.7063, 1.7243],
+        [10000, 5000, 4500, -np.inf, 0.0400, 0.0428, 0.0497],
+        [10000, 4000, 1000, -np.inf, 0.9268, 0.9301, 0.9542],
+        [10000, 2000, 500, -np.inf, 0.6827, 0.6866, 0.7202],
+    ]
+)
+
+
+def test_no_value_is_below_that_of_testing_a_grid_of_t() -> None:
+    n, n1, nj, mono, cpm, union, grid = TABLE.T
+    t = pairwise_margin(n1, nj, n, 0.001)
+    assert np.all(t >= grid - 0.0005)
+    assert np.all(t <= grid + 0.002)
+    assert np.all(t >= np.maximum(mono, union) - 0.0005)
+    assert np.all(t >= cpm)
+
+
+# The definition, outcome by outcome, with nothing shared with the implementation but the constants.
+
+
+def divergence(counts: Floats, t: float) -> Floats:
+    """N KL(p̂ ‖ H_t) of each row (n1, nj, rest) by brute force over the boundary; 0 inside H_t."""
+    shifted = counts + np.array([0, module.SHIFT, 0])
+    total = shifted.sum(axis=1, keepdims=True)
+    z = np.append(np.linspace(-5, -t / 2, 20_001)[:-1], -t / 2)
+    rest = special.ndtr(-z - t) - special.ndtr(z)
+    q = np.log(np.maximum(np.stack([special.ndtr(z + t), special.ndtr(z), rest]), 1e-300))
+    best = (special.xlogy(shifted, shifted / total).sum(axis=1)[:, None] - shifted @ q).min(axis=1)
+    inside = special.ndtri(shifted[:, 0] / total[:, 0]) - special.ndtri(shifted[:, 1] / total[:, 0]) <= t
+    return np.where(inside, 0.0, best)
+
+
+def margin_by_definition(n1: int, nj: int, n: int, alpha: float) -> float:
+    counts = np.array([(x, y, n - x - y) for x in range(n + 1) for y in range(n + 1 - x)], dtype=float)
+    mine = np.array([[n1, nj, n - n1 - nj]], dtype=float)
+    kappa = special.ndtri(alpha) ** 2 / 2
+    s, k = 0.0, divergence(mine, 0.0)[0]
+    if k > kappa:
+        low, high = 0.0, 10.0
+        for _ in range(30):
+            s = (low + high) / 2
+            low, high = (s, high) if divergence(mine, s)[0] >= kappa else (low, s)
+        k = divergence(mine, s)[0]
+    region = counts[divergence(counts, s) >= k - 1e-5]
+    ways = special.gammaln(n + 1) - special.gammaln(region + 1).sum(axis=1)
+    bound = special.betaincinv(nj + 1, n - nj, 1 - alpha * module.GAMMA) if nj < n else 1.0
+
+    def p_value(t: float) -> float:
+        z = np.linspace(-5, min(-t / 2, special.ndtri(bound)), 4001)
+        q = np.stack([special.ndtr(z + t), special.ndtr(z), special.ndtr(-z - t) - special.ndtr(z)])
+        probability = np.exp(ways[:, None] + region @ np.log(np.maximum(q, 1e-300))).sum(axis=0)
+        return float(probability.max()) + alpha * module.GAMMA
+
+    if p_value(0.0) > alpha:
+        return 0.0
+    low, high = 0.0, 10.0
+    for _ in range(25):
+        t = (low + high) / 2
+        low, high = (t, high) if p_value(t) <= alpha else (low, t)
+    return low
+
+
+@pytest.mark.parametrize(
+    ("n1", "nj", "n", "alpha"),
+    [
+        (4, 0, 4, 0.1),
+        (5, 0, 10, 0.1),
+        (7, 0, 8, 0.01),
+        (8, 1, 13, 0.05),
+        (9, 0, 9, 0.001),
+        (14, 3, 18, 0.05),
+        (12, 2, 20, 0.01),
+        (18, 1, 20, 0.001),
+        (3, 0, 20, 0.1),
+        (2, 1, 5, 0.1),
+        (16, 8, 25, 0.1),
+    ],
+)
+def test_agrees_with_the_definition_outcome_by_outcome(n1: int, nj: int, n: int, alpha: float) -> None:
+    expected = margin_by_definition(n1, nj, n, alpha)
+    t = float(pairwise_margin(n1, nj, n, alpha))
+    assert t <= expected + 1e-4
+    assert t >= expected - 2e-3
+
+
+@pytest.mark.parametrize("n", [5, 11, 20])
+@pytest.mark.parametrize("alpha", [0.1, 0.01])
+def test_what_is_called_a_tie_has_no_margin(n: int, alpha: float) -> None:
+    """The outcomes that are answered 0 without a search are those whose p-value at t = 0 exceeds α."""
+    kappa = special.ndtri(alpha) ** 2 / 2
+    for n1 in range(n + 1):
+        for nj in range(min(n1, n - n1) + 1):
+            if 0 < module._rank(n1, nj, n, kappa)[1] < kappa / 2:
+                assert margin_by_definition(n1, nj, n, alpha) == 0
+
+
+def test_a_probability_is_the_sum_over_its_outcomes() -> None:
+    """Above m = 10⁶ the tail is a bound of half a count's width; below, and with cut sums, it is exact."""
+    region = module._Region(60, np.array([-1.0, 8.0]), np.array([20.0, 2.0]), 8, 5.0, np.array([]))
+    z, t = np.linspace(-2.5, -1.0, 7), 1.5
+    value, slope = module._probability(region, z, t)
+    y, r = np.meshgrid(np.arange(9), np.arange(21), indexing="ij")
+    inside = r <= np.floor(region.most_rest(y))
+
+    def naive(t: float) -> Floats:
+        pj, rest = special.ndtr(z), special.ndtr(-z - t) - special.ndtr(z)
+        p = np.stack([1 - pj - rest, pj, rest], axis=1)
+        x = np.stack([60 - y - r, y, r], axis=-1)
+        return np.array([(stats.multinomial.pmf(x, 60, row) * inside).sum() for row in p])
+
+    assert value == pytest.approx(naive(t), rel=1e-9)
+    assert slope == pytest.approx((naive(t + 1e-5) - naive(t - 1e-5)) / 2e-5, rel=1e-5)
+    m = np.full(5, 3_000_000)
+    k, p = np.array([9_999.0, 10_001.0, 1.2e6, 1.19e6, 2.9e6]), np.array([0.0034, 0.0034, 0.4, 0.4, 0.97])
+    exact = special.betaincc(k + 1, m - k, p)
+    bound = module._binomial_cdf(k, m, p)
+    assert np.all(bound >= exact * (1 - 1e-9))
+    assert np.all(bound <= special.betaincc(k + 2, m - k - 1, p) * (1 + 1e-9))
+
+
+PAIRS = [
+    (7, 0, 8, 0.01),
+    (89, 4, 137, 1e-9),
+    (284, 21, 503, 2e-6),
+    (720, 150, 872, 5e-4),
+    (998, 1, 1000, 0.001),
+    (644, 0, 650, 0.1),
+    (900, 50, 1000, 0.001),
+    (5000, 4500, 10_000, 0.001),
+    (9980, 10, 10_000, 0.001),
+    (6000, 100, 10_000, 0.1),
+    (30_789, 3387, 34_748, 5e-4),
+    (99_000, 100, 100_000, 0.1),
+    (5_000_000, 10, 10_000_000, 0.001),
+]
+
+
+@pytest.mark.parametrize(("n1", "nj", "n", "alpha"), PAIRS)
+def test_the_supremum_over_the_nuisance_parameter_is_not_missed(n1: int, nj: int, n: int, alpha: float) -> None:
+    """P(R) at the bound, on a fine grid of every scale, stays below the part of α that is left for it."""
+    t = float(pairwise_margin(n1, nj, n, alpha))
+    kappa = special.ndtri(alpha) ** 2 / 2
+    z_max = float(upper_quantile(nj, n, alpha * module.GAMMA))
+    region = module._region(n1, nj, n, *module._rank(n1, nj, n, kappa), z_max, 6.0)
+    table = np.linspace(-6, min(z_max, -t / 2), 20_001)
+    table = table[special.ndtr(table + t) * n > 0.1]
+    angles = [np.arcsin(np.sqrt(special.ndtr(v))) for v in (table, table + t)]
+    z = [np.interp(np.linspace(a[0], a[-1], 1000), a, table) for a in (*angles, angles[0] + angles[1])]
+    z = np.concatenate([*z, table[-1] - np.geomspace(1e-7, 1, 300)])
+    largest = max(module._probability(region, part, t)[0].max() for part in np.array_split(z, 20))
+    assert largest <= alpha * (1 - module.GAMMA)
+    assert largest >= alpha * (1 - module.GAMMA - 2 * module.SLACK)
+
+
+def test_two_thirds_is_the_least_shift_that_is_conservative_for_a_rare_rival() -> None:
+    y = np.arange(2000)
+    for alpha in (0.1, 0.01, 0.001, 1e-9):
+        z = -special.ndtri(alpha)
+
+        def tail(shift: float, z: float = z) -> Floats:
+            v, low, high = y + shift, y + shift, (y + shift) + 40 * (np.sqrt(y + shift) + 5)
+            for _ in range(80):
+                mean = (low + high) / 2
+                beyond = v * np.log(v / mean) - v + mean > z * z / 2
+                low, high = np.where(beyond, low, mean), np.where(beyond, mean, high)
+            return np.asarray(special.pdtr(y, low))
+
+        assert tail(2 / 3).max() <= alpha
+        assert tail(0.65).max() > alpha
+
+
+# Monotone, and never behind.
+
+levels = st.sampled_from([0.1, 0.05, 0.01, 0.001, 1e-6, 1e-9])
+
+
+@st.composite
+def counts(draw: st.DrawFn, sizes: st.SearchStrategy[int]) -> tuple[int, int, int]:
+    n = draw(sizes)
+    rest = draw(st.integers(0, n))
+    nj = draw(st.integers(0, (n - rest) // 2))
+    return n - rest - nj, nj, n
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts(st.integers(1, 400) | st.sampled_from([1000, 5000])), levels)
+def test_grows_with_the_candidate_and_falls_with_the_rival(pair: tuple[int, int, int], alpha: float) -> None:
+    n1, nj, n = pair
+    t = float(pairwise_margin(n1, nj, n, alpha))
+    if n1 + nj < n:
+        assert pairwise_margin(n1 + 1, nj, n, alpha) >= t - 1e-4
+        assert pairwise_margin(n1, nj + 1, n, alpha) <= t + 1e-4
+    if nj:
+        assert pairwise_margin(n1 + 1, nj - 1, n, alpha) >= t - 1e-4
+
+
+@settings(max_examples=100, deadline=None)
+@given(counts(st.sampled_from([1000, 2000, 10_000])), levels)
+def test_is_never_behind_the_other_methods(pair: tuple[int, int, int], alpha: float) -> None:
+    n1, nj, n = pair
+    mono = 2 * float(lower_quantile(n1, n, alpha))
+    union = float(lower_quantile(n1, n, alpha / 2) - upper_quantile(nj, n, alpha / 2))
+    assume(max(mono, union) > 0)
+    # Bonferroni and CPM are `union` at a smaller level, so `union` stands for them.
+    assert pairwise_margin(n1, nj, n, alpha) >= max(mono, union) - 0.001
+
+
+# The ends of the range.
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 1000, 100_000, 10_000_000])
+@pytest.mark.parametrize("alpha", [0.1, 0.001, 1e-9])
+def test_without_a_single_other_vote_it_is_mono_at_the_level_that_is_left(n: int, alpha: float) -> None:
+    left = alpha * (1 - module.GAMMA - module.SLACK)
+    expected = max(2 * float(lower_quantile(n, n, left)), 0.0)
+    assert float(pairwise_margin(n, 0, n, alpha)) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.001, 1e-9])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 50, 10_000, 10_000_000])
+def test_every_corner_of_the_counts_has_a_finite_answer(n: int, alpha: float) -> None:
+    few = min(n, 3)
+    corners = {(0, 0), (0, n), (few, 0), (n - few, few), (n // 2, n - n // 2), (n - 1, 0), (n - 1, 1), (n // 2, 0)}
+    for n1, nj in corners:
+        t = float(pairwise_margin(n1, nj, n, alpha))
+        assert 0 <= t < 20
+        assert n1 > nj or t == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.1, 0.001, 1e-9])
+@pytest.mark.parametrize("shares", [(0.6, 0.3), (0.5, 0.5), (0.9, 0.05), (0.3, 0.2), (0.99, 0.0001)])
+def test_ten_million_draws_come_close_to_the_true_margin(shares: tuple[float, float], alpha: float) -> None:
+    n, true = 10_000_000, float(special.ndtri(shares[0]) - special.ndtri(shares[1]))
+    t = float(pairwise_margin(round(shares[0] * n), round(shares[1] * n), n, alpha))
+    assert max(true - 0.05, 0) <= t <= true
+
+
+def test_arrays_broadcast_and_bad_counts_are_refused() -> None:
+    t = pairwise_margin([[70], [60]], [5, 30, 10], 100, 0.05)
+    assert t.shape == (2, 3)
+    assert t[1, 2] == pairwise_margin(60, 10, 100, 0.05)
+    for bad in [(6, 5, 10, 0.1), (-1, 0, 10, 0.1), (1.5, 0, 10, 0.1), (0, 0, 0, 0.1), (5, 1, 10, 0), (5, 1, 10, 1)]:
+        with pytest.raises(InputError):
+            pairwise_margin(*bad)
+
+
+def test_the_method_tests_the_largest_rival_of_the_selected_candidate() -> None:
+    selections = np.array([[9, 1, 0], [0, 10, 0]])
+    estimations = np.array([[70, 10, 20], [70, 10, 20]])
+    assert pairwise(selections, estimations, 0.01).t.tolist() == [float(pairwise_margin(70, 20, 100, 0.01)), 0.0]
+
+
+# Validity.
+
+
+def test_coverage_of_the_binary_bound_is_a_binomial_tail() -> None:
+    """With two classes the claim exceeds the truth when N_1 reaches a threshold: the coverage is a binomial CDF."""
+    n, alpha, p = 30, 0.05, 0.8
+    k = next(k for k in range(n + 1) if lower_quantile(k, n, alpha) > special.ndtri(p))
+    found = coverage(lambda rows: 2 * lower_quantile(rows[:, 0], n, alpha), [p, 1 - p], n)
+    assert found[0] == pytest.approx(stats.binom.cdf(k - 1, n, p), abs=1e-12)
+
+
+def test_the_search_finds_the_failure_of_a_rival_fixed_in_advance() -> None:
+    def fixed(rows: NDArray[np.int64]) -> Floats:
+        return lower_quantile(rows[:, 0], 30, 0.025) - upper_quantile(rows[:, 1], 30, 0.025)
+
+    def largest(rows: NDArray[np.int64]) -> Floats:
+        return lower_quantile(rows[:, 0], 30, 0.025) - upper_quantile(rows[:, 1:].max(axis=1), 30, 0.025)
+
+    smallest, p = worst_case(fixed, 30, 3)
+    assert smallest < 0.05
+    assert p[2] > p[1]
+    assert worst_case(largest, 30, 3)[0] >= 0.95
+
+
+def check_coverage(n: int, c: int, alpha: float) -> None:
+    smallest, p = worst_case(claims_of(pairwise, alpha), n, c)
+    assert smallest >= 1 - alpha, p
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.05, 0.01, 0.001])
+@pytest.mark.parametrize(("n", "c"), [(1, 2), (4, 2), (15, 2), (40, 2), (2, 3), (9, 3), (25, 3), (6, 4), (16, 4)])
+def test_exact_coverage(n: int, c: int, alpha: float) -> None:
+    check_coverage(n, c, alpha)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.1, 0.05, 0.01, 0.001])
+@pytest.mark.parametrize("c", [2, 3, 4])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 17, 20, 23, 26, 30, 35, 40])
+def test_exact_coverage_in_full(n: int, c: int, alpha: float) -> None:
+    check_coverage(n, c, alpha)
+
+
+SPREAD = {
+    "the true runner-up stands out": np.array([0.9, 0.03, *[0.07 / 8] * 8]),
+    "nine equal rivals": np.array([0.97, *[0.03 / 9] * 9]),
+    "999 equal rivals": np.array([0.5, *[0.5 / 999] * 999]),
+    "999 equal rivals, a rare candidate": np.array([0.01, *[0.99 / 999] * 999]),
+}
+
+
+@pytest.mark.parametrize("p", SPREAD.values(), ids=SPREAD.keys())
+def test_false_claims_among_many_classes_are_no_more_frequent_than_alpha(p: Floats) -> None:
+    """20 000 samples of n = 10 000; a claim grows with N_1, so for each rival count the false ones start at one N_1."""
+    n, alpha, samples = 10_000, 0.05, 20_000
+    votes = np.random.default_rng(1).multinomial(n, p, size=samples)
+    n1, nj = votes[:, 0], votes[:, 1:].max(axis=1)
+    true = float(special.ndtri(p[0]) - special.ndtri(p[1:].max()))
+    false = 0
+    for y in np.unique(nj):
+        x = np.sort(n1[nj == y])
+        low, high = 0, x.size
+        while low < high:
+            middle = (low + high) // 2
+            exceeds = float(pairwise_margin(x[middle], y, n, alpha)) > true
+            low, high = (low, middle) if exceeds else (middle + 1, high)
+        false += x.size - low
+    assert false <= stats.binom.ppf(1 - 1e-6, samples, alpha)
