@@ -1,6 +1,6 @@
 """smoothcert: proved l2 robustness radii for any classifier, by randomized smoothing."""
 
-from smoothcert import bounds, models, radii
+from smoothcert import bounds, lipschitz, models, radii
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.certificate import Certificate, certify_counts, certify_counts_batch
 from smoothcert.certification import certify_dataset
@@ -19,6 +19,7 @@ __all__ = [
     "certify_counts",
     "certify_counts_batch",
     "certify_dataset",
+    "lipschitz",
     "models",
     "open_run",
     "radii",

@@ -52,7 +52,7 @@ GAMMA = 1e-3  # share of α that pays for the nuisance set
 SLACK = (
     1e-3  # share of α kept for the search: in 1 657 random pairs, n to 10⁵, it missed at most 4.1e-4 of the supremum
 )
-EVEN = 2e-4  # difference of Φ⁻¹(P(R)) between neighbours at which that search ends
+EVEN = 5e-5  # difference of Φ⁻¹(P(R)) between neighbours at which that search ends
 RESONANT = 1 + np.array([5 / 4, 4 / 3, 3 / 2, 5 / 3, 2, 5 / 2, 3, 4, 5, 6])  # slopes of a curve along the lattice
 
 

@@ -29,7 +29,8 @@ def exact_mono(p1: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike) -> Floats:
     0.1803
     """
     p, s, w = _ramps(p1, sigma, lipschitz)
-    t = s * _quantile(p, w)
+    with np.errstate(over="ignore"):
+        t = s * _quantile(p, w)
     return np.where(np.isfinite(t), t, mono(p, s))
 
 
@@ -41,7 +42,8 @@ def exact_mult(p1: ArrayLike, p2: ArrayLike, sigma: ArrayLike, lipschitz: ArrayL
     """
     a, s, w = _ramps(p1, sigma, lipschitz)
     b = probabilities(p2)
-    r, plain = s * (_quantile(a, w) - _quantile(b, w)) / 2, mult(a, b, s)
+    with np.errstate(over="ignore"):
+        r, plain = s * (_quantile(a, w) - _quantile(b, w)) / 2, mult(a, b, s)
     # Between two p of the same tail rounding may hide the gain; the plain radius is then as true.
     return np.where(np.isfinite(r) & ((r >= plain) | (a < b)), r, plain)
 
@@ -53,7 +55,8 @@ def mono_lipschitz(p1: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike, rho: A
     0.1774
     """
     p, s, w = _ramps(p1, sigma, lipschitz)
-    r = s * special.ndtri(p) * _slope(p, w, _ball(rho, s))
+    with np.errstate(over="ignore", invalid="ignore"):
+        r = s * special.ndtri(p) * _slope(p, w, _ball(rho, s))
     return np.where(np.isfinite(r), r, mono(p, s))
 
 
@@ -67,7 +70,8 @@ def mult_lipschitz(
     """
     a, s, w = _ramps(p1, sigma, lipschitz)
     b, ball = probabilities(p2), _ball(rho, s)
-    r = s * (special.ndtri(a) * _slope(a, w, ball) - special.ndtri(b) * _slope(b, w, ball)) / 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        r = s * (special.ndtri(a) * _slope(a, w, ball) - special.ndtri(b) * _slope(b, w, ball)) / 2
     return np.where(np.isfinite(r), r, mult(a, b, s))
 
 
@@ -93,8 +97,8 @@ def s0(p: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike) -> Floats:
     -0.3053
     """
     p, s, w = _ramps(p, sigma, lipschitz)
-    t = s * _quantile(p, w)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        t = s * _quantile(p, w)
         return -0.5 / constants(lipschitz) - np.where(np.isfinite(t), t, mono(p, s))
 
 
