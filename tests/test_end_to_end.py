@@ -30,7 +30,9 @@ def test_100_images_interrupted_twice_equal_the_uninterrupted_run(shared_data, t
     command += ["--weights", "resnet20.safetensors", "--sigma", "0.5", "--skip", "100", "--n", "200", "--batch", "100"]
     stopped = tmp_path / "stopped.smoothcert"
     for done in (10, 50):
-        process = subprocess.Popen([*command, "--out", stopped.name], cwd=tmp_path, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*command, "--out", stopped.name], cwd=tmp_path, stdout=subprocess.DEVNULL, preexec_fn=ignore_nothing
+        )
         while inputs_done(stopped) < done:
             assert process.poll() is None
             time.sleep(0.5)
@@ -43,6 +45,11 @@ def test_100_images_interrupted_twice_equal_the_uninterrupted_run(shared_data, t
     assert len(ours) == len(whole) == 100
     np.testing.assert_array_equal(ours.tally.selections, whole.tally.selections)
     np.testing.assert_array_equal(ours.tally.estimations, whole.tally.estimations)
+
+
+def ignore_nothing():
+    """A shell starts background jobs with Ctrl-C ignored, and this may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def inputs_done(path):

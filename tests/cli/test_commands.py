@@ -184,6 +184,7 @@ def test_stopping_and_going_on(folder, stop):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=listen_to_interrupts,
         )
         before = drawn(out)
         while drawn(out) <= before and process.poll() is None:
@@ -198,6 +199,11 @@ def test_stopping_and_going_on(folder, stop):
     stopped, whole = open_run(out), open_run(folder / f"whole{int(stop)}.smoothcert")
     np.testing.assert_array_equal(stopped.tally.estimations, whole.tally.estimations)
     np.testing.assert_array_equal(stopped.tally.selections, whole.tally.selections)
+
+
+def listen_to_interrupts():
+    """A shell starts background jobs with Ctrl-C ignored, and this may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def drawn(path: Path) -> int:
