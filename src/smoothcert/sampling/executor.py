@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
@@ -35,7 +34,7 @@ class Executor:
     """Draws blocks with one engine: x + σ · noise, forward, count.
 
     Every batch has `batch` rows, the last one padded, because kernels may round differently at other shapes. Memory
-    is one batch, a few inputs, and what the engine needs for a batch.
+    is two batches, a few inputs, and what the engine needs for a batch.
     """
 
     def __init__(
@@ -64,13 +63,25 @@ class Executor:
         self._input = on_device
 
     def run(self, blocks: Iterable[Block | None]) -> Iterator[Votes]:
-        """The votes of each block, in order. None among the blocks asks for those of all blocks before it."""
+        """The votes of each block, in order. None among the blocks asks for those of all blocks before it.
+
+        While the model runs on one batch, the noise of the next is drawn.
+        """
         with self.engine.ready(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            batches = self._batches(blocks)
+            buffers = [torch.empty(0), torch.empty(0)]
             labels: list[NDArray[np.int64]] = []
             seconds, before = 0.0, perf_counter()
-            for rows, segments in self._batches(blocks, pool):
-                batch_labels = self._labels(rows, segments)
-                per_row = (perf_counter() - before) / len(batch_labels)
+            segments = next(batches, None)
+            noise = self._draw_noise(buffers, segments or [], pool)
+            while segments is not None:
+                rows = self._add_inputs(buffers, segments, noise)
+                ahead = next(batches, None)
+                noise = self._draw_noise(buffers, ahead or [], pool)
+                if segments:
+                    batch_labels = self._labels(rows, segments)
+                    per_row = (perf_counter() - before) / len(batch_labels)
+                    before = perf_counter()
                 for segment in segments:
                     labels.append(batch_labels[segment.start : segment.stop])
                     seconds += per_row * len(labels[-1])
@@ -79,28 +90,26 @@ class Executor:
                         classes, counts = np.unique(np.concatenate(labels), return_counts=True)
                         yield Votes(b.position, b.phase, b.index, b.index + 1, b.draws, classes, counts, seconds)
                         labels, seconds = [], 0.0
-                before = perf_counter()
+                segments = ahead
 
-    def _batches(
-        self, blocks: Iterable[Block | None], pool: ThreadPoolExecutor
-    ) -> Iterator[tuple[torch.Tensor, list[Segment]]]:
-        """Noisy rows, always `batch` of them, and which blocks they belong to."""
-        rows = torch.empty(0)
+    def _batches(self, blocks: Iterable[Block | None]) -> Iterator[list[Segment]]:
+        """Which rows of each batch belong to which blocks; an empty list where no more is known until votes are."""
         segments: list[Segment] = []
+        shape: torch.Size | None = None
         filled = 0
         for block in blocks:
             if block is None:
                 if segments:
-                    yield self._add_noise(rows, segments, pool), segments
+                    yield segments
+                yield []  # while this one is awaited nothing more is asked for, and the votes so far are told
                 segments, filled = [], 0
                 continue
             input_id, x = self._input(block.position)
-            if not len(rows):
-                rows = torch.zeros((self.batch, *x.shape), dtype=torch.float32, device=x.device)
-            elif rows.shape[1:] != x.shape:
+            shape = shape or x.shape
+            if x.shape != shape:
                 raise InputError(
-                    f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(rows.shape[1:])}: "
-                    f"bring all inputs to one shape."
+                    f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(shape)}: bring all "
+                    f"inputs to one shape."
                 )
             noise = NormalStream(noise_key(self.seed, input_id, block.phase, block.index), x.device)
             done = 0
@@ -109,18 +118,32 @@ class Executor:
                 segments.append(Segment(block, input_id, x, noise, filled, filled + take))
                 done, filled = done + take, filled + take
                 if filled == self.batch:
-                    yield self._add_noise(rows, segments, pool), segments
+                    yield segments
                     segments, filled = [], 0
         if segments:
-            yield self._add_noise(rows, segments, pool), segments
+            yield segments
 
-    def _add_noise(self, rows: torch.Tensor, segments: list[Segment], pool: ThreadPoolExecutor) -> torch.Tensor:
-        """x + σ · noise in place; NumPy fills the segments of a batch in parallel."""
-        deque(pool.map(lambda s: s.noise.fill(rows[s.start : s.stop]), segments), maxlen=0)
+    def _draw_noise(
+        self, buffers: list[torch.Tensor], segments: list[Segment], pool: ThreadPoolExecutor
+    ) -> list[Future[None]]:
+        """Begins to fill the rows of the next batch with noise, in the buffer that is not in use."""
+        if segments and not len(buffers[1]):
+            x = segments[0].x
+            buffers[1] = torch.zeros((self.batch, *x.shape), dtype=torch.float32, device=x.device)
+        return [pool.submit(s.noise.fill, buffers[1][s.start : s.stop]) for s in segments]
+
+    def _add_inputs(
+        self, buffers: list[torch.Tensor], segments: list[Segment], noise: list[Future[None]]
+    ) -> torch.Tensor:
+        """x + σ · noise, when the noise is there; the buffers change places."""
+        for future in noise:
+            future.result()
+        if segments:
+            buffers.reverse()
         for s in segments:
-            target = rows[s.start : s.stop]
+            target = buffers[0][s.start : s.stop]
             torch.add(s.x, target, alpha=self.sigma, out=target)
-        return rows
+        return buffers[0]
 
     def _labels(self, rows: torch.Tensor, segments: list[Segment]) -> NDArray[np.int64]:
         """The vote of each row that belongs to a block."""
