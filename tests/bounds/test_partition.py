@@ -48,3 +48,12 @@ def test_radius_of_a_worked_example():
     np.testing.assert_allclose(certificate.radius, expected, rtol=1e-14)
     assert certificate.num_buckets == 3
     assert certificate.prediction == 0
+
+
+@given(votes, st.data())
+def test_cpm_never_exceeds_union(selection, data):
+    """Its fullest bucket holds at least the largest rival's votes, and its level α/c* is at most α/2."""
+    size = len(selection)
+    estimation = data.draw(st.lists(st.integers(0, 600), min_size=size, max_size=size).filter(any))
+    cpm, union = (certify_counts(selection, estimation, sigma=1.0, method=name).radius for name in ("cpm", "union"))
+    assert cpm <= union + 1e-12
