@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InputError
 
-NOISES = ("gaussian",)
+NOISES = ("gaussian", "grid")
 
 
 def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
@@ -30,6 +30,16 @@ def check_level(alpha: Any) -> float:
     if np.ndim(alpha) != 0:
         raise InputError(f"alpha must be one number, got {alpha!r}: 0.001 is the usual choice.")
     return float(check_alpha(alpha))
+
+
+def less_error(alpha: float, error: float) -> float:
+    """α − error, rounded down: a bound at this level, on noise that far from the exact one, errs with risk α."""
+    if not alpha > error:
+        raise InputError(
+            f"alpha = {alpha:g} is not above {error:.2g}, the error of drawing this much noise: take a larger alpha or "
+            f"fewer draws."
+        )
+    return alpha if error == 0 else math.nextafter(alpha - error, 0.0)
 
 
 def check_number(name: str, value: Any) -> float:
@@ -58,6 +68,23 @@ def check_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise InputError(f"seed must be a whole number, got {seed!r}.")
     return int(seed)
+
+
+def check_shard(shard: Any, inputs: int, batch: int | str) -> slice:
+    """Which of so many inputs belong to part (i, k), 1 ≤ i ≤ k: every k-th from the i-th on.
+
+    >>> list(range(10))[check_shard((2, 4), 10, batch=100)]
+    [1, 5, 9]
+    """
+    numbers = shard if isinstance(shard, tuple) and len(shard) == 2 else (0, 0)
+    i, k = (n if isinstance(n, int) and not isinstance(n, bool) else 0 for n in numbers)
+    if not 1 <= i <= k:
+        raise InputError(f"a shard is i/k with 1 ≤ i ≤ k, such as 2/8, got {shard!r}.")
+    if k > inputs:
+        raise InputError(f"there are {inputs} inputs: split them into at most as many shards, not {k}.")
+    if batch == "auto":
+        raise InputError("shards are drawn in batches of one size to give the votes of one run: pass --batch.")
+    return slice(i - 1, None, k)
 
 
 def check_batch(batch: Any) -> int | str:

@@ -23,6 +23,7 @@ def test_inputs_are_sixteenths():
     data = open_data("digits")
     assert data.shape == (1, 8, 8)
     assert not data.eight_bit
+    assert data.levels == 16
     assert data.classes == tuple("0123456789")
     values = np.unique([e.array for e in data])
     np.testing.assert_array_equal(values, np.arange(17) / 16)

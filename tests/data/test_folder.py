@@ -40,6 +40,7 @@ def test_classes_are_the_sorted_subfolders_and_rows_follow_them(folder):
     assert data.classes == ("n01", "n02", "n10")
     assert [e.label for e in data] == [0, 1, 1, 2]
     assert data.eight_bit
+    assert data.levels == 255
     assert data.preprocessing == "none"
     for example, seed in zip(data, [3, 2, 1, 4], strict=True):
         pixels = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8)

@@ -44,3 +44,16 @@ def test_a_shrunk_picture_does_not_claim_the_noise_of_the_run(tmp_path):
 
 def test_a_log_has_no_pictures(log_run):
     assert pictures(log_run(0.25, [(0, 0, 0.5)])) is None
+
+
+def test_the_picture_of_a_digit_on_its_grid_is_one_the_classifier_saw(tmp_path):
+    seen = set()
+
+    def watched(batch):
+        seen.update(row.tobytes() for row in np.round(255 * batch.clip(0, 1)).astype(np.uint8))
+        return np.zeros(len(batch), dtype=int)
+
+    run = certify_dataset(watched, "digits", sigma=0.25, noise="grid", out=tmp_path / "r", n0=2, n=4, limit=3, batch=2)
+    shown = pictures(run)
+    assert shown.whole
+    assert all(cell(shown, "noisy", i).tobytes() in seen for i in range(3))

@@ -7,13 +7,14 @@ import torch
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling import Executor, Input, Phase, blocks_of
 from smoothcert.sampling.engines import open_engine
+from smoothcert.sampling.noise import Gaussian
 
 INPUTS = [Input(f"row {i}", np.full((2, 3), i / 4, dtype=np.float32)) for i in range(5)]
 
 
 def executor(model, batch=100, inputs=INPUTS, num_classes=3):
     engine = open_engine(model)
-    return Executor(engine, inputs.__getitem__, sigma=0.5, num_classes=num_classes, seed=0, batch=batch)
+    return Executor(engine, inputs.__getitem__, noise=Gaussian(0.5), num_classes=num_classes, seed=0, batch=batch)
 
 
 def by_sum(batch):
@@ -101,7 +102,8 @@ def third_input(value):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_scores_that_are_not_finite_name_the_input(value):
     quiet = [Input(f"row {i}", np.full((2, 3), i / 4, dtype=np.float32)) for i in range(5)]
-    runner = Executor(open_engine(third_input(value)), quiet.__getitem__, sigma=1e-3, num_classes=3, seed=0, batch=64)
+    noise = Gaussian(1e-3)
+    runner = Executor(open_engine(third_input(value)), quiet.__getitem__, noise=noise, num_classes=3, seed=0, batch=64)
     with pytest.raises(RunError, match="NaN or infinite for input row 2"):
         votes(runner)
 

@@ -6,7 +6,8 @@ import torch
 from scipy import stats
 
 from smoothcert.sampling.blocks import Phase, noise_key
-from smoothcert.sampling.noise import NormalStream, threefry, threefry_normal
+from smoothcert.sampling.noise.gaussian import NormalStream, threefry_normal
+from smoothcert.sampling.noise.threefry import threefry
 
 KEYS = [noise_key(0, str(i), Phase.ESTIMATION, b) for i in range(10) for b in range(10)]
 

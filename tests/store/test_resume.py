@@ -260,7 +260,7 @@ class TestFile:
         certify(path)
         with sqlite3.connect(path) as db:
             if column == "counts":
-                db.execute("UPDATE votes SET counts = substr(counts, 1, 4) || x'07' || substr(counts, 6)")
+                db.execute("UPDATE votes SET counts = CAST(substr(counts, 1, 4) || x'07' || substr(counts, 6) AS BLOB)")
             else:
                 db.execute(f"UPDATE votes SET {column} = {column} + 1 WHERE position = 4")
         with pytest.raises(RunError, match="damaged votes for input number"):

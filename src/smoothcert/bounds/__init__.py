@@ -6,9 +6,12 @@ pick it up.
 
 from smoothcert.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.bounds.bonferroni import bonferroni
+from smoothcert.bounds.bonferroni_bernstein import bonferroni_bernstein
 from smoothcert.bounds.margins import Margins, Method
 from smoothcert.bounds.means import (
     betting_lower,
+    betting_moments_lower,
+    betting_moments_upper,
     betting_upper,
     empirical_bernstein_lower,
     empirical_bernstein_upper,
@@ -18,6 +21,7 @@ from smoothcert.bounds.means import (
 from smoothcert.bounds.mono import mono
 from smoothcert.bounds.pairwise import pairwise, pairwise_margin
 from smoothcert.bounds.partition import cpm, partition_classes
+from smoothcert.bounds.soft import PAIR_METHODS, SoftMethod, SoftVotes
 from smoothcert.bounds.union import union
 
 METHODS: dict[str, Method] = {
@@ -29,12 +33,23 @@ METHODS: dict[str, Method] = {
 }
 DEFAULT_METHOD = "pairwise"
 
+SOFT_METHODS: dict[str, SoftMethod] = {**PAIR_METHODS, "bonferroni-bernstein": bonferroni_bernstein}
+"""The methods for soft votes."""
+
+DEFAULT_INTERVAL = "betting"
+
 __all__ = [
+    "DEFAULT_INTERVAL",
     "DEFAULT_METHOD",
     "METHODS",
+    "SOFT_METHODS",
     "Margins",
     "Method",
+    "SoftMethod",
+    "SoftVotes",
     "betting_lower",
+    "betting_moments_lower",
+    "betting_moments_upper",
     "betting_upper",
     "clopper_pearson_lower",
     "clopper_pearson_upper",

@@ -63,6 +63,11 @@ class Dataset(ABC):
         """Whether every value is k/255 for a whole k."""
         return self._first[0] == np.uint8
 
+    @property
+    def levels(self) -> int | None:
+        """The m for which every value is k/m for a whole k, where one is known."""
+        return 255 if self.eight_bit else None
+
     def __getitem__(self, row: int) -> Example:
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")

@@ -30,6 +30,7 @@ def digits(train: bool) -> Dataset:
 
 class _Digits(Dataset):
     classes = tuple("0123456789")
+    levels = 16
 
     def __init__(self, images: NDArray[np.float64], labels: NDArray[Any], part: str) -> None:
         self._images = images.astype(np.float32)

@@ -40,12 +40,15 @@ class LipschitzBound:
     layers: tuple[Layer, ...]
 
 
-def product(module: nn.Module, input_shape: Sequence[int], method: Method = "fourier") -> LipschitzBound:
+def product(
+    module: nn.Module, input_shape: Sequence[int], method: Method = "fourier", *, inside: bool = False
+) -> LipschitzBound:
     """A bound of `‖f(x) − f(y)‖₂ / ‖x − y‖₂` over all inputs x, y of one shape, such as (3, 32, 32).
 
     Layers multiply, residual additions add, concatenations add squares; a batch normalisation (evaluation mode
-    only) is folded into the layer before it; a module with a method `lipschitz_bound()` answers for itself. The
-    norms are in float64 and include a margin for rounding; what the network itself rounds is not included.
+    only) is folded into the layer before it; a module with a method `lipschitz_bound()` answers for itself, the whole
+    network too unless its layers are asked for with `inside`. The norms are in float64 and include a margin for
+    rounding; what the network itself rounds is not included.
 
     >>> product(nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.ReLU()), (2, 2)).basis
     'proved'
@@ -56,7 +59,7 @@ def product(module: nn.Module, input_shape: Sequence[int], method: Method = "fou
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"{name} of the module is not finite: train or load it again.")
-    value, norms = _walk(_trace(module), _checked(input_shape), method)
+    value, norms = _walk(_trace(module, inside), _checked(input_shape), method)
     logs = [math.log(norm) if norm > 0 else 0.0 for _, _, norm in norms]
     scale = sum(map(abs, logs)) or 1.0
     layers = tuple(Layer(*entry, log / scale) for entry, log in zip(norms, logs, strict=True))
@@ -83,17 +86,22 @@ class _Network(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Follows modules down to those with a rule or a bound of their own."""
+    """Follows modules down to those with a rule or a bound of their own, but into `inside` whatever bound it has."""
+
+    def __init__(self, inside: nn.Module | None) -> None:
+        super().__init__()
+        self.inside = inside
 
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        known = hasattr(module, "lipschitz_bound") or rules.find(module) is not None
+        own = hasattr(module, "lipschitz_bound") and not (module is self.inside and list(module.children()))
+        known = own or rules.find(module) is not None
         return known or super().is_leaf_module(module, name)
 
 
-def _trace(module: nn.Module) -> fx.GraphModule:
+def _trace(module: nn.Module, inside: bool) -> fx.GraphModule:
     network = _Network(module)
     try:
-        return fx.GraphModule(network, _Tracer().trace(network))
+        return fx.GraphModule(network, _Tracer(module if inside else None).trace(network))
     except Exception as error:  # tracing runs the module's own code, which may raise anything
         raise InputError(
             f"torch.fx cannot trace {type(module).__name__} ({_reason(error)}): write its forward without conditions "

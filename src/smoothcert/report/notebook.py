@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from smoothcert.certificate import Certificate
+from smoothcert.certificate import ESTIMATED, Certificate
 from smoothcert.report.series import COLUMNS
 from smoothcert.report.summary import certified_radii, curve, summarise, usual_radii
 from smoothcert.store.run import Run
@@ -21,8 +21,11 @@ def certificate_html(certificate: Certificate) -> str:
         "<b>abstained</b>: nothing is claimed"
         if c.abstained
         else f"<b>class {c.prediction}</b> for every change shorter than <b>{c.radius:.4g}</b> (ℓ2)"
+        + (", <b>estimated, not proved</b>" if c.basis == ESTIMATED else "")
     )
     fields = {"basis": c.basis, "risk α": f"{c.alpha:g}", "σ": f"{c.sigma:g}", "noise": c.noise, "method": c.method}
+    if c.noise_error:
+        fields["level, less the noise's error"] = f"{c.level:.10g}"
     return f"<div>{claim}</div>" + _table({**fields, "draws": f"{c.n0:,} + {c.n:,}"})
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from smoothcert.errors import RunError
 from smoothcert.sampling.blocks import Phase, input_digest, noise_key
-from smoothcert.sampling.noise import NormalStream, threefry_normal
+from smoothcert.sampling.noise import Noise, open_noise
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 from smoothcert.store.thumbnails import SIDE
@@ -47,11 +47,11 @@ def pictures(run: Run) -> Pictures | None:
     height, width, channels = pixels.shape[1:]
     lossless = pixels.size <= LOSSLESS_PIXELS
     keys = [noise_key(run.plan.seed, id, Phase.ESTIMATION, 0) for id in run.ids]
+    noise = open_noise(run.plan.noise, run.plan.sigma, run.plan.levels)
     clean, noisy = [], []
     for start in range(0, len(pixels), CELLS):
         part = pixels[start : start + CELLS]
-        noise = _normal(keys[start : start + CELLS], (channels, height, width), run.plan.engine)
-        copies = part / 255 + run.plan.sigma * noise.transpose(0, 2, 3, 1)
+        copies = _noisy(part, keys[start : start + CELLS], noise, run.plan.engine)
         clean.append(_sheet(part, lossless))
         noisy.append(_sheet(np.round(255 * copies.clip(0, 1)).astype(np.uint8), lossless))
     return Pictures(
@@ -84,15 +84,16 @@ def _decode(stored: bytes, run: Run) -> NDArray[np.uint8]:
         raise RunError(f"{run.path} has a damaged thumbnail ({error}): certify again into a new file.") from None
 
 
-def _normal(keys: Sequence[bytes], shape: tuple[int, ...], engine: str) -> NDArray[np.float32]:
+def _noisy(pixels: NDArray[np.uint8], keys: Sequence[bytes], noise: Noise, engine: str) -> NDArray[np.float32]:
     """The first draw of each block, on this machine: a block's noise is one stream, so its beginning is enough."""
-    cpu, noise = torch.device("cpu"), torch.empty((len(keys), *shape))
-    for key, row in zip(keys, noise, strict=True):
-        if engine.endswith((" on cuda", " on mps", " on xpu")):
-            row.copy_(threefry_normal(key, 0, row.numel(), cpu).view(shape))
-        else:
-            NormalStream(key, cpu).fill(row)
-    return noise.numpy()
+    device = torch.device("cuda" if engine.endswith((" on cuda", " on mps", " on xpu")) else "cpu")
+    steps = noise.levels or 255
+    inputs = torch.from_numpy(np.rint(pixels.transpose(0, 3, 1, 2) * (steps / 255)).astype(np.float32)) / steps
+    copies = torch.empty_like(inputs, memory_format=torch.contiguous_format)
+    for key, x, copy in zip(keys, inputs, copies, strict=True):
+        noise.stream(key, x, device).fill(copy)
+        noise.add(x, copy)
+    return copies.numpy().transpose(0, 2, 3, 1)
 
 
 def _is_input(run: Run, pixels: NDArray[np.uint8]) -> bool:

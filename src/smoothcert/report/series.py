@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds import METHODS
+from smoothcert.bounds import SOFT_METHODS
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate
 from smoothcert.errors import InputError, RunError
 from smoothcert.report.summary import Summary, certified_radii, possibly_wrong, summarise, usual_radii
@@ -58,10 +58,15 @@ class Series:
 
 
 def gather(
-    runs: Sequence[Run], methods: Sequence[str] | None = None, alpha: float | None = None, names: Sequence[str] = ()
+    runs: Sequence[Run],
+    methods: Sequence[str] | None = None,
+    alpha: float | None = None,
+    names: Sequence[str] = (),
+    estimated: bool = False,
 ) -> list[Series]:
     """A series for each run and chosen method; without a choice the declared one, and for a single run the others too.
 
+    Radii from estimated Lipschitz constants are there only where `estimated` ones are asked for, and named so.
     A run whose radii were claimed as its draws ended, or imported without votes, has its own method only.
     """
     for run in runs:
@@ -72,11 +77,11 @@ def gather(
     chosen = [
         (run, label, m) for run, label in zip(runs, names or _names(runs), strict=True) for m in _methods(run, methods)
     ]
-    compare = [m for m in METHODS if m != runs[0].plan.method]
-    if methods is None and len(runs) == 1 and not runs[0].claimed:
+    compare = [m for m in runs[0].methods if m != runs[0].plan.method]
+    if methods is None and len(runs) == 1:
         chosen += [(runs[0], chosen[0][1], m) for m in compare]
     one_method = len({m for *_, m in chosen}) == 1
-    return [
+    proved = [
         Series(
             run=run,
             run_name=label,
@@ -86,6 +91,16 @@ def gather(
         )
         for run, label, m in chosen
     ]
+    if not estimated:
+        return proved
+    guesses = [
+        replace(s, name=f"{s.name}, estimated", certificates=s.run.certificates(s.method, alpha, estimated=True))
+        for s in proved
+        if s.asked and s.run.estimates and s.method in SOFT_METHODS
+    ]
+    if not guesses:
+        raise InputError("no run has estimated Lipschitz constants: certify with --lipschitz local for them.")
+    return proved + guesses
 
 
 def table_radii(series: Sequence[Series]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.certificate import ESTIMATED, PROVED
 from smoothcert.report.paired import Paired
 from smoothcert.report.series import Series
+from smoothcert.text import csv_cell
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -100,10 +101,9 @@ def comma_separated(series: Sequence[Series], radii: NDArray[np.float64], rho: f
         + ["average_radius", "abstained"]
     )
     for s, row in zip(series, _rows(series, radii), strict=True):
-        name = f"'{s.name}" if s.name.startswith(("=", "+", "-", "@", "\t", "\r")) else s.name
         writer.writerow(
             [
-                *(name, s.basis, s.method, s.run.plan.sigma, s.alpha, len(s.certificates), s.draws),
+                *(csv_cell(s.name), s.basis, s.method, s.run.plan.sigma, s.alpha, len(s.certificates), s.draws),
                 *(s.possibly_wrong(rho), *row.shares, row.average_radius, row.abstained),
             ]
         )
@@ -173,7 +173,7 @@ def _tabular(columns: str, head: list[str], body: list[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]<>|#~&])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", " ".join(text.split()))
 
 
 def _latex(text: str) -> str:

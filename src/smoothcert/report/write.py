@@ -38,6 +38,7 @@ def write_report(
     rho: float = 0.001,
     radii: Sequence[str | float] | None = None,
     names: Sequence[str] = (),
+    estimated: bool = False,
 ) -> tuple[Path, Paired | None]:
     """Writes the report, whole or not at all; returns its path and, for two runs of the same inputs, the comparison."""
     if not 0 < rho < 1:
@@ -46,7 +47,7 @@ def write_report(
     if kind not in FORMATS:
         raise InputError(f"unknown format {kind!r}: choose one of {', '.join(FORMATS)}.")
     path = out or beside(runs[0].path, FORMATS[kind])
-    series = gather(runs, methods, alpha, names)
+    series = gather(runs, methods, alpha, names, estimated)
     at = table_radii(series) if radii is None else _radii(radii)
     paired = pair(series, at)
     if kind == "html":

@@ -12,6 +12,7 @@ from smoothcert.errors import InputError
 from smoothcert.sampling.engines import Engine
 
 SIZES = (25, 50, 100, 200, 400, 800, 1600)
+SMALLER = (12, 6, 3, 1)
 MEMORY = 2**28
 LONG_ENOUGH = 0.5
 
@@ -19,7 +20,8 @@ LONG_ENOUGH = 0.5
 def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> int:
     """The given size, or for "auto" the smallest within 3 % of the best rate measured on inputs like x.
 
-    Larger sizes are not tried once a batch takes half a second (nothing is left to gain) or 256 MiB.
+    Larger sizes are not tried once a batch takes half a second (nothing is left to gain), 256 MiB, or more memory
+    than the device has.
     """
     if isinstance(batch, int):
         return batch
@@ -28,9 +30,10 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
         for size in SIZES:
             if rates and size * x.nbytes > MEMORY:
                 break
-            rows = torch.from_numpy(np.repeat(x[None], size, axis=0)).to(engine.device)
             try:
-                seconds = min([_seconds(engine, rows) for _ in range(3)][1:])  # the first one warms up
+                rates[size] = _rate(engine, x, size)
+            except torch.cuda.OutOfMemoryError:
+                break
             except Exception as error:
                 if rates:
                     break  # the smaller sizes work
@@ -38,13 +41,31 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
                 raise InputError(
                     f"the model fails on {size} rows of shape {x.shape} ({reason}): check the model, or pass --batch."
                 ) from error
-            rates[size] = size / seconds
-            if seconds > LONG_ENOUGH:
+            if size / rates[size] > LONG_ENOUGH:
                 break
+        if not rates:
+            return _largest_that_fits(engine, x)
     return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
 
-def _seconds(engine: Engine, rows: torch.Tensor) -> float:
+def _largest_that_fits(engine: Engine, x: NDArray[np.float32]) -> int:
+    for size in SMALLER:
+        try:
+            _rate(engine, x, size)
+        except torch.cuda.OutOfMemoryError:
+            continue
+        return size
+    raise InputError(f"one input of shape {x.shape} takes more memory than {engine.device} has: use another --device.")
+
+
+def _rate(engine: Engine, x: NDArray[np.float32], size: int) -> float:
+    """Rows a second."""
+    rows = torch.from_numpy(np.repeat(x[None], size, axis=0)).to(engine.device)
+    return size / min([seconds(engine, rows) for _ in range(3)][1:])  # the first one warms up
+
+
+def seconds(engine: Engine, rows: torch.Tensor) -> float:
+    """The time of a forward pass, its result waited for."""
     start = perf_counter()
     engine(rows).sum().item()
     return perf_counter() - start

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 100
+NO_CANDIDATE = -1
 
 
 class Phase(str, Enum):
@@ -20,6 +21,7 @@ class Phase(str, Enum):
     ESTIMATION = "estimation"
     PREDICT = "predict"
     COUNT = "count"
+    ATTACK = "attack"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,31 @@ class Block:
     phase: Phase
     index: int
     draws: int = BLOCK
+    candidate: int = NO_CANDIDATE
+
+
+@dataclass(frozen=True)
+class Soft:
+    """Sums over draws of the classes' shares k, whole multiples of 1/UNIT: Σ k_j, Σ k_j², Σ k_candidate k_j.
+
+    Where there is no candidate yet the products are 0. Integers add up to the same in any order.
+    """
+
+    candidate: int
+    sums: NDArray[np.int64]
+    squares: NDArray[np.int64]
+    products: NDArray[np.int64]
+
+    def equals(self, other: Soft) -> bool:
+        ours, theirs = ((s.sums, s.squares, s.products) for s in (self, other))
+        return self.candidate == other.candidate and np.array_equal(ours, theirs)
+
+    @classmethod
+    def of(cls, shares: NDArray[np.int64], candidate: int) -> Soft:
+        """The sums of shares (draws, c)."""
+        squares = np.einsum("ij,ij->j", shares, shares)
+        products = np.zeros_like(squares) if candidate == NO_CANDIDATE else shares[:, candidate] @ shares
+        return cls(candidate, shares.sum(axis=0), squares, products)
 
 
 @dataclass(frozen=True)
@@ -52,6 +79,14 @@ class Votes:
     classes: NDArray[np.int64]
     counts: NDArray[np.int64]
     seconds: float
+    soft: Soft | None = None
+
+    def says_the_same_as(self, other: Votes) -> bool:
+        """Equal counts and equal sums of shares, in whatever time."""
+        return np.array_equal([self.classes, self.counts], [other.classes, other.counts]) and (
+            self.soft is other.soft is None
+            or (self.soft is not None and other.soft is not None and self.soft.equals(other.soft))
+        )
 
 
 @dataclass(frozen=True)
@@ -65,9 +100,13 @@ class Claim:
     seconds: float = 0.0
 
 
-def blocks_of(position: int, phase: Phase, draws: int, start: int = 0) -> Iterator[Block]:
+def blocks_of(
+    position: int, phase: Phase, draws: int, start: int = 0, candidate: int = NO_CANDIDATE
+) -> Iterator[Block]:
     """Whole blocks from block `start` up to `draws` draws, the last one shorter where it has to be."""
-    return (Block(position, phase, b, min(BLOCK, draws - b * BLOCK)) for b in range(start, -(-draws // BLOCK)))
+    return (
+        Block(position, phase, b, min(BLOCK, draws - b * BLOCK), candidate) for b in range(start, -(-draws // BLOCK))
+    )
 
 
 def join(votes: Sequence[Votes]) -> Votes:
@@ -75,7 +114,19 @@ def join(votes: Sequence[Votes]) -> Votes:
     classes, index = np.unique(np.concatenate([v.classes for v in votes]), return_inverse=True)
     counts = np.bincount(index, weights=np.concatenate([v.counts for v in votes])).astype(np.int64)
     head, draws, seconds = votes[0], sum(v.draws for v in votes), sum(v.seconds for v in votes)
-    return Votes(head.position, head.phase, head.first, votes[-1].last, draws, classes, counts, seconds)
+    soft = _join_soft([v.soft for v in votes if v.soft is not None])
+    return Votes(head.position, head.phase, head.first, votes[-1].last, draws, classes, counts, seconds, soft)
+
+
+def _join_soft(parts: Sequence[Soft]) -> Soft | None:
+    if not parts:
+        return None
+    return Soft(
+        parts[0].candidate,
+        np.sum([p.sums for p in parts], axis=0),
+        np.sum([p.squares for p in parts], axis=0),
+        np.sum([p.products for p in parts], axis=0),
+    )
 
 
 def noise_key(seed: int, input_id: str, phase: Phase, index: int) -> bytes:

@@ -18,7 +18,7 @@ from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.bounds.sequential import MONO, PAIRWISE, Decision, SequentialPlan, decide, looks_of
 from smoothcert.checks import check_level, check_number, check_sigma, check_whole
 from smoothcert.errors import InputError
-from smoothcert.sampling.blocks import BLOCK, Block, Claim, Phase, Votes, blocks_of
+from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Block, Claim, Phase, Votes, blocks_of
 
 
 def sequential_plan(
@@ -58,8 +58,8 @@ class Schedule(Protocol):
         """The share of the work that is done, between 0 and 1."""
 
 
-class Fixed:
-    """n0 selection draws and n estimation draws of each of the inputs, one input after the other."""
+class _Drawn:
+    """n0 selection draws and n estimation draws of each of the inputs, and which of them are known."""
 
     def __init__(self, *, inputs: int, n0: int, n: int) -> None:
         self.inputs, self.draws = inputs, {Phase.SELECTION: n0, Phase.ESTIMATION: n}
@@ -70,15 +70,49 @@ class Fixed:
         self._drawn += votes.draws
         self._known.setdefault((votes.position, votes.phase), []).append(range(votes.first, votes.last))
 
-    def __iter__(self) -> Iterator[Block]:
-        for position in range(self.inputs):
-            for phase, n in self.draws.items():
-                known = self._known.pop((position, phase), [])
-                yield from (b for b in blocks_of(position, phase, n) if not any(b.index in r for r in known))
+    def _wanted(self, position: int, phase: Phase, candidate: int = NO_CANDIDATE) -> Iterator[Block]:
+        known = self._known.pop((position, phase), [])
+        blocks = blocks_of(position, phase, self.draws[phase], candidate=candidate)
+        return (b for b in blocks if not any(b.index in r for r in known))
 
     @property
     def done(self) -> float:
         return self._drawn / (self.inputs * sum(self.draws.values()))
+
+
+class Fixed(_Drawn):
+    """The draws of one input after the other."""
+
+    def __iter__(self) -> Iterator[Block]:
+        for position in range(self.inputs):
+            for phase in self.draws:
+                yield from self._wanted(position, phase)
+
+
+class SelectFirst(_Drawn):
+    """The selection draws of all inputs, then the estimation draws, whose blocks know their candidate.
+
+    The candidate has the largest sum of shares in the selection sample, the lowest id among equal ones.
+    """
+
+    def __init__(self, *, inputs: int, n0: int, n: int, num_classes: int) -> None:
+        super().__init__(inputs=inputs, n0=n0, n=n)
+        self._sums = np.zeros((inputs, num_classes), dtype=np.int64)
+        self._selected = np.zeros(inputs, dtype=np.int64)
+
+    def tell(self, votes: Votes) -> None:
+        super().tell(votes)
+        if votes.phase is Phase.SELECTION and votes.soft is not None:
+            self._sums[votes.position] += votes.soft.sums
+            self._selected[votes.position] += votes.draws
+
+    def __iter__(self) -> Iterator[Block | None]:
+        for position in range(self.inputs):
+            yield from self._wanted(position, Phase.SELECTION)
+        for position in range(self.inputs):
+            while self._selected[position] < self.draws[Phase.SELECTION]:
+                yield None
+            yield from self._wanted(position, Phase.ESTIMATION, int(self._sums[position].argmax()))
 
 
 @dataclass

@@ -18,14 +18,25 @@ import pyarrow.parquet as pq
 from smoothcert.errors import InputError
 from smoothcert.store.run import Run
 
+ESTIMATED_RADIUS = "estimated_radius"
 COHEN_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 
 
-def export_run(run: Run, path: Path, kind: str, method: str | None = None, alpha: float | None = None) -> int:
-    """Writes the certificates as tsv, csv, parquet or json, whole or not at all; returns how many."""
+def export_run(
+    run: Run,
+    path: Path,
+    kind: str,
+    method: str | None = None,
+    alpha: float | None = None,
+    estimated: bool = False,
+) -> int:
+    """Writes the certificates as tsv, csv, parquet or json, whole or not at all; returns how many.
+
+    The radii are what is proved; where `estimated` are asked for, they stand in a column of that name.
+    """
     if kind not in WRITERS:
         raise InputError(f"unknown format {kind!r}: choose one of {', '.join(WRITERS)}.")
-    rows = _rows(run, method, alpha)
+    rows = _rows(run, method, alpha, estimated)
     write_whole(path, lambda partial: WRITERS[kind](rows, run, partial))
     return len(rows)
 
@@ -49,18 +60,22 @@ def beside(run: Path, suffix: str) -> Path:
     return run.with_name(run.name.removesuffix(".smoothcert") + suffix)
 
 
-def _rows(run: Run, method: str | None, alpha: float | None) -> list[dict[str, Any]]:
+def _rows(run: Run, method: str | None, alpha: float | None, estimated: bool) -> list[dict[str, Any]]:
     tally = run.tally
     return [
         {
             "id": id,
             "label": int(label),
-            **asdict(certificate),
+            **{ESTIMATED_RADIUS if estimated and k == "radius" else k: v for k, v in asdict(certificate).items()},
             "correct": bool(certificate.prediction == label),
             "seconds": s,
         }
         for id, label, certificate, s in zip(
-            tally.ids, tally.labels, run.certificates(method, alpha), tally.seconds.tolist(), strict=True
+            tally.ids,
+            tally.labels,
+            run.certificates(method, alpha, estimated=estimated),
+            tally.seconds.tolist(),
+            strict=True,
         )
     ]
 
@@ -68,14 +83,15 @@ def _rows(run: Run, method: str | None, alpha: float | None) -> list[dict[str, A
 def _tsv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
     """The columns and formats of the logs of Cohen et al., which scripts of that family read."""
     with path.open("w") as file:
-        print(*COHEN_COLUMNS, sep="\t", file=file)
+        radius = ESTIMATED_RADIUS if rows and ESTIMATED_RADIUS in rows[0] else "radius"
+        print(*(radius if column == "radius" else column for column in COHEN_COLUMNS), sep="\t", file=file)
         for r in rows:
             time = timedelta(seconds=r["seconds"])
             print(
                 r["id"],
                 r["label"],
                 r["prediction"],
-                f"{r['radius']:.3}",
+                f"{r[radius]:.3}",
                 int(r["correct"]),
                 time,
                 sep="\t",

@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import numpy as np
+from numpy.typing import NDArray
+
 from smoothcert.errors import InputError, RunError
-from smoothcert.sampling.blocks import Claim, Phase, Votes, join
+from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes, join
+from smoothcert.sampling.simplex import HARD
 from smoothcert.store import schema
+from smoothcert.store.counts import read_counts
 from smoothcert.store.schema import Info, Plan
 
 COMMIT_SECONDS = 1.0
+VOTES = "SELECT * FROM votes ORDER BY position, phase DESC, first"
 Row = TypeVar("Row")
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
+META = {"plan", "info", "rejected", "checksum"}
 NETWORK_FILE_SYSTEMS = {
     "nfs",
     "nfs4",
@@ -61,6 +69,7 @@ class RunFile:
                     )
                 if not _is_empty(connection):
                     _check_version(path, connection)
+                    _check_pages(connection)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("BEGIN IMMEDIATE")
@@ -78,7 +87,7 @@ class RunFile:
         if not os.path.isfile(path):
             raise InputError(f"there is no run file {path}: check the path.")
         with _sqlite_errors(path):
-            connection = _connect_to_read(path)
+            connection = connect_to_read(path)
             try:
                 if _is_empty(connection):
                     raise InputError(f"{path} holds no run yet: certify into it first.")
@@ -93,7 +102,7 @@ class RunFile:
         """The plan that the file declares, or None where there is no file or no plan yet."""
         if not os.path.isfile(path):
             return None
-        with _sqlite_errors(path), closing(_connect_to_read(path)) as connection:
+        with _sqlite_errors(path), closing(connect_to_read(path)) as connection:
             if _is_empty(connection):
                 return None
         with cls.open_to_read(path) as file:
@@ -102,7 +111,7 @@ class RunFile:
     def close(self) -> None:
         """Forgets what was not committed, and leaves one plain file behind unless somebody is reading it."""
         if self._writable:
-            with suppress(sqlite3.OperationalError):
+            with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
                 self._db.execute("PRAGMA journal_mode = DELETE")
         self._db.close()
@@ -118,41 +127,73 @@ class RunFile:
     @property
     def plan(self) -> Plan | None:
         """The declared plan, or None where nothing was declared yet."""
-        text = self._meta("plan")
-        return None if text is None else schema.from_json(Plan, text)
+        text = self._meta().get("plan")
+        return None if text is None else self._parsed(Plan, text)
 
     @property
     def info(self) -> Info:
-        text = self._meta("info")
+        text = self._meta().get("info")
         if text is None:
             raise InputError(f"{self.path} holds no run: certify into it first.")
-        info: Info = schema.from_json(Info, text)
-        return info
+        return self._parsed(Info, text)
+
+    @property
+    def rejected(self) -> str | None:
+        """Why the votes certify nothing, or None."""
+        return self._meta().get("rejected")
 
     def declare(self, plan: Plan, info: Info) -> None:
         """Writes the plan, before the first draw."""
         with _sqlite_errors(self.path):
-            self._db.execute(
-                "INSERT INTO meta VALUES ('plan', ?), ('info', ?)",
-                (schema.to_json(plan), schema.to_json(info)),
-            )
+            if any(self._db.execute(f"SELECT EXISTS (SELECT 1 FROM {t})").fetchone()[0] for t in ("inputs", "votes")):
+                raise RunError(damaged(self.path, "votes but no plan"))
+        self._write_meta({"plan": schema.to_json(plan), "info": schema.to_json(info)})
+
+    def reject(self, reason: str) -> None:
+        """Writes why the votes certify nothing; there is no way back."""
+        self._write_meta({**self._meta(), "rejected": reason})
+
+    def _write_meta(self, meta: Mapping[str, str]) -> None:
+        rows = {**meta, "checksum": schema.meta_checksum(meta)}
+        with _sqlite_errors(self.path):
+            self._db.executemany("REPLACE INTO meta VALUES (?, ?)", rows.items())
         self.commit()
 
-    def _meta(self, key: str) -> str | None:
+    def _meta(self) -> dict[str, str]:
+        """The record of the run, checked; files of format 1 have no checksum."""
         with _sqlite_errors(self.path):
-            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+            meta = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
+            sealed = bool(meta) and _version(self._db) > 1
+        unknown, checksum = meta.keys() - META, meta.pop("checksum", None)
+        if unknown or (sealed and checksum != schema.meta_checksum(meta)):
+            raise RunError(damaged(self.path, "a damaged plan"))
+        return meta
+
+    def _parsed(self, kind: type[Row], text: str) -> Row:
+        try:
+            record: Row = schema.from_json(kind, text)
+        except (ValueError, TypeError, AttributeError):
+            raise RunError(damaged(self.path, "a damaged plan")) from None
+        return record
 
     # ---- writing
 
     def add_input(self, position: int, id: str, label: int, digest: str | None, thumbnail: bytes | None) -> None:
         with _sqlite_errors(self.path):
-            self._db.execute("INSERT INTO inputs VALUES (?, ?, ?, ?, ?)", (position, id, label, digest, thumbnail))
+            row = schema.pack_input((position, id, label, digest), thumbnail)
+            self._db.execute("INSERT INTO inputs VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def add_claim(self, claim: Claim) -> None:
         """Keeps a claim; it is committed together with the votes it rests on."""
         with _sqlite_errors(self.path):
             self._db.execute("INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)", schema.pack_claim(claim))
+
+    def add_constants(self, constants: Mapping[int, float]) -> None:
+        """Keeps estimated Lipschitz constants by position, and commits."""
+        with _sqlite_errors(self.path):
+            rows = [schema.pack_constant(*item) for item in constants.items()]
+            self._db.executemany("INSERT INTO constants VALUES (?, ?, ?)", rows)
+        self.commit()
 
     def add_votes(self, votes: Votes) -> None:
         """Keeps the votes; they are committed within about a second."""
@@ -164,13 +205,17 @@ class RunFile:
         """Writes what is pending; after this returns, kill -9 loses none of it."""
         if not self._db.in_transaction:
             return  # SQLite has rolled back on its own, as it does on a full disk: nothing goes in without the rest
-        rows = [schema.pack(votes) for pending in self._pending.values() for votes in self._joined(pending)]
+        self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
         with _sqlite_errors(self.path):
-            self._db.executemany("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             self._pending = {}
             self._db.execute("COMMIT")
             self._db.execute("BEGIN IMMEDIATE")
         self._committed_at = monotonic()
+
+    def write_votes(self, votes: Iterable[Votes]) -> None:
+        """Writes each as a row; they are committed with what comes next."""
+        with _sqlite_errors(self.path):
+            self._db.executemany("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(schema.pack, votes))
 
     def _joined(self, pending: list[Votes]) -> Iterator[Votes]:
         """Votes of consecutive blocks as one, but never across a look."""
@@ -183,9 +228,10 @@ class RunFile:
     # ---- reading
 
     def inputs(self) -> list[tuple[int, str, int, str | None]]:
-        """(position, id, label, digest) in order."""
+        """(position, id, label, digest) in order, checked."""
         with _sqlite_errors(self.path):
-            return self._db.execute("SELECT position, id, label, digest FROM inputs ORDER BY position").fetchall()
+            rows = self._db.execute(f"SELECT {input_columns(self._db)} FROM inputs ORDER BY position")
+            return [self._checked(schema.unpack_input, row) for row in rows]
 
     def thumbnail(self, position: int) -> bytes | None:
         with _sqlite_errors(self.path):
@@ -193,25 +239,87 @@ class RunFile:
         return None if row is None else row[0]
 
     def claims(self) -> list[Claim]:
-        """What was claimed of inputs, in order: by the rule that ended their draws, or by an imported log."""
+        """What was claimed of inputs, in order: by the rule that ended their draws, or by an imported log.
+
+        Where a rule ended the draws, the votes that it saw are there.
+        """
         with _sqlite_errors(self.path):
             rows = self._db.execute("SELECT * FROM claims ORDER BY position").fetchall()
-        return [self._checked(schema.unpack_claim, row) for row in rows]
+        claims, plan = [self._checked(schema.unpack_claim, row) for row in rows], self.plan
+        if plan and plan.sequential:
+            with _sqlite_errors(self.path):
+                drawn = dict(self._db.execute("SELECT position, sum(draws) FROM votes GROUP BY position").fetchall())
+            for claim in claims:
+                if drawn.get(claim.position) != plan.n0 + claim.n:
+                    raise RunError(damaged(self.path, f"a claim without its votes for input number {claim.position}"))
+        return claims
+
+    def constants(self) -> dict[int, float]:
+        """The estimated Lipschitz constants of inputs, by position; files of format 1 have none."""
+        with _sqlite_errors(self.path):
+            if _version(self._db) < 2:
+                return {}
+            rows = self._db.execute("SELECT * FROM constants ORDER BY position").fetchall()
+        return dict(self._checked(schema.unpack_constant, row) for row in rows)
 
     def votes(self) -> Iterator[Votes]:
-        """Every stored row, checked; those of an input in the order in which they were drawn."""
+        """Every stored row, checked: its checksum, its total, and no block twice.
+
+        Those of an input come in the order in which they were drawn.
+        """
+        plan, reached = self.plan, dict[tuple[int, Phase], int]()
         with _sqlite_errors(self.path):
-            for row in self._db.execute("SELECT * FROM votes ORDER BY position, phase DESC, first"):
-                yield self._checked(schema.unpack, row)
+            for row in self._db.execute(VOTES):
+                votes = self._checked(schema.unpack, row)
+                if plan is None or contradicts(votes, plan, reached):
+                    raise RunError(damaged(self.path, "rows that contradict each other"))
+                reached[votes.position, votes.phase] = votes.last
+                yield votes
+
+    def counts(self, plan: Plan, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """What `votes` adds up to, for a file with many inputs: see `read_counts`."""
+        with _sqlite_errors(self.path):
+            return read_counts(self._db.execute(VOTES), plan, positions)
 
     def _checked(self, unpack: Callable[[tuple[Any, ...]], Row], row: tuple[Any, ...]) -> Row:
         try:
             return unpack(row)
         except RunError as error:
-            raise RunError(f"{self.path} has {error}: certify again into a new file.") from None
+            raise RunError(damaged(self.path, str(error))) from None
 
 
-def _connect_to_read(path: Path) -> sqlite3.Connection:
+def contradicts(votes: Votes, plan: Plan, reached: Mapping[tuple[int, Phase], int]) -> bool:
+    """Whether a row cannot belong to a run whose blocks before it, by input and phase, end at `reached`.
+
+    A rule that looks at the votes sees them in order, the selection first: there nothing may be missing in between.
+    """
+    wanted = {Phase.SELECTION: plan.n0, Phase.ESTIMATION: plan.n}.get(votes.phase, 0)
+    end = reached.get((votes.position, votes.phase), 0)
+    if plan.sequential:
+        chosen = min(BLOCK * reached.get((votes.position, Phase.SELECTION), 0), plan.n0)
+        if votes.first != end or (votes.phase is Phase.ESTIMATION and chosen < plan.n0):
+            return True
+    return (
+        not 0 <= votes.position < plan.total
+        or votes.first < end
+        or votes.draws != min(BLOCK * votes.last, wanted) - BLOCK * votes.first
+        or bool(votes.classes.max() >= plan.num_classes)
+        or (votes.soft.sums.size if votes.soft else 0) != (0 if plan.votes == HARD else plan.num_classes)
+    )
+
+
+def damaged(path: Path, what: str) -> str:
+    """The sentence on a file that holds what it should not."""
+    return f"{path} has {what}: `smoothcert doctor {path} --out NEW` copies what is intact."
+
+
+def input_columns(connection: sqlite3.Connection) -> str:
+    """What `schema.unpack_input` takes; files of format 1 have no checksum there."""
+    return "position, id, label, digest" + (", checksum" if _version(connection) > 1 else "")
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write."""
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
@@ -220,10 +328,23 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
+    """Nothing is written into a file whose pages are damaged: it could overwrite what is intact."""
+    (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if report != "ok":
+        raise sqlite3.DatabaseError(report)
+
+
 def _check_version(path: Path, connection: sqlite3.Connection) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise InputError(f"{path} is not a smoothcert run file: choose another path.")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = _version(connection)
+    if version < 1:
+        raise RunError(damaged(path, f"an impossible format ({version})"))
     if version > schema.VERSION:
         raise InputError(f"{path} was written by a newer smoothcert (format {version}): upgrade smoothcert to open it.")
 
@@ -233,8 +354,8 @@ def _sqlite_errors(path: Path) -> Iterator[None]:
     """SQLite's errors as sentences that say what to do."""
     try:
         yield
-    except sqlite3.Error as error:
-        message = str(error)
+    except SQLITE_ERRORS as error:
+        message = "".join(filter(str.isprintable, str(error)))  # it may quote a damaged file
         if "locked" in message:
             raise RunError(f"another process is writing {path}: wait for it, or choose another --out.") from None
         if "full" in message:
@@ -245,7 +366,12 @@ def _sqlite_errors(path: Path) -> Iterator[None]:
             raise InputError(f"{path} is not a smoothcert run file: choose another path.") from None
         if "unable to open" in message or "readonly" in message:
             raise InputError(f"{path} cannot be opened ({message}): check the folder and its permissions.") from None
-        raise RunError(f"{path} is damaged or cannot be written ({message}): certify again into a new file.") from error
+        if "disk I/O" in message:
+            raise RunError(
+                f"{path} cannot be read or written ({message}): check the disk, its space and the quota, and run the "
+                f"same command again."
+            ) from None
+        raise RunError(damaged(path, f"damaged pages ({message})")) from error
 
 
 def _network_file_system(path: Path) -> bool:

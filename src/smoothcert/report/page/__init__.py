@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,17 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds import METHODS
+from smoothcert.bounds import METHODS, SOFT_METHODS
+from smoothcert.bounds.soft import INTERVALS
 from smoothcert.certificate import PROVED
 from smoothcert.report.paired import Paired
 from smoothcert.report.pictures import CELLS, COLUMNS, Pictures, pictures
 from smoothcert.report.series import Series
 from smoothcert.store.run import Run
+from smoothcert.text import printable
 
 SCRIPTS = ("dom.js", "chart.js", "tables.js", "gallery.js", "page.js")
 TOP_CLASSES = 6
-UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-"""Control characters, marks that turn the direction of writing, and halves of characters."""
 
 
 def build_page(series: Sequence[Series], radii: NDArray[np.float64], rho: float, paired: Paired | None) -> str:
@@ -56,15 +55,6 @@ def embed(data: Any) -> str:
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-def printable(text: str) -> str:
-    """The text with what cannot be shown, or would disguise it, made visible as U+FFFD.
-
-    >>> printable("cat\\x00\\u202egpj")
-    'cat��gpj'
-    """
-    return UNSHOWABLE.sub("\ufffd", text)
-
-
 def headline(series: Sequence[Series], radii: NDArray[np.float64], shown: Pictures | None) -> tuple[str, list[str]]:
     """The first sentence and the few that explain it.
 
@@ -78,7 +68,7 @@ def headline(series: Sequence[Series], radii: NDArray[np.float64], shown: Pictur
     several = len({id(s.run) for s in candidates})
     share = f"{100 * count / inputs:.1f}".removesuffix(".0")
     claim = (
-        f"{share}\u00a0% of the inputs get the right answer, and no change smaller than {at:g} can alter it."
+        f"{share}\u00a0% of the inputs are robust: the answer is right, and no change smaller than {at:g} can alter it."
         if count
         else f"No input has the right answer proved against changes as large as {at:g}."
     )
@@ -191,7 +181,8 @@ def _made(run: Run) -> list[tuple[str, str]]:
         "inputs": f"{info['data']}, {len(run):,} of {plan['total']:,}" + (f" (1 in {skip})" if skip > 1 else ""),
         "method": plan["method"],
         "risk α": f"{plan['alpha']:g} per input",
-        "noise": f"{plan['noise']}, σ = {plan['sigma']:g}",
+        "soft votes": run.votes_in_words,
+        "noise": f"σ = {plan['sigma']:g}, {run.plan.noise_in_words}",
         "draws": f"{plan['n0']:,} to select the class, {bound}{plan['n']:,} to prove the radius, per input",
         "votes": "not in the imported log, only radii" if info["radii_only"] else "kept in the file",
         "seed": "" if info["radii_only"] else str(plan["seed"]),
@@ -205,9 +196,9 @@ def _made(run: Run) -> list[tuple[str, str]]:
 
 
 def _about(method: str) -> str:
-    """The first line of the file that holds the method."""
-    module = inspect.getmodule(METHODS[method]) if method in METHODS else None
-    return (module.__doc__ or "").splitlines()[0] if module else ""
+    """The first line of the file that holds the method, or of the function where one file holds several."""
+    home = inspect.getmodule(METHODS[method]) if method in METHODS else INTERVALS.get(method, SOFT_METHODS.get(method))
+    return (home.__doc__ or "").splitlines()[0] if home else ""
 
 
 def _verb(series: Series) -> str:

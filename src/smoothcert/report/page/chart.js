@@ -137,8 +137,8 @@ function drawChart(box, curves, claimed) {
       s("circle", { class: "dot", cx: x, cy: y, r: 5, line: curve.index }),
       s(
         "text",
-        { class: "claim", x: late ? x - 9 : x + 9, y: y - 7, "text-anchor": late ? "end" : "start" },
-        `${percent(curve.share(r))} below ${short(r)}`,
+        { class: "claim", x: late ? x - 9 : x + 9, y: late ? y + 18 : y - 7, "text-anchor": late ? "end" : "start" },
+        `${percent(curve.share(r))} up to ${short(r)}`,
       ),
     ];
   }

@@ -112,7 +112,7 @@ function explain(box, curve) {
       "li",
       {},
       voteBars(run, i, curve.prediction[i], 4),
-      h("p", {}, `3. The network votes on every noisy copy. Most votes: ${name}.`),
+      h("p", {}, `3. The network votes on every noisy copy. The winner is ${name}.`),
     ),
     h(
       "li",

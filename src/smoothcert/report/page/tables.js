@@ -173,7 +173,7 @@ function methodTables(box, curves, showOnly) {
         "p",
         { class: "note" },
         "Methods differ in what they conclude from the same votes. Each is right at its own risk, but only if " +
-          "it was chosen before looking: taking whichever wins on an input spends the risk more than once.",
+          "it was chosen before looking: whoever takes the one that wins on each input adds up their risks.",
       ),
       table(
         data.runs.length > 1 ? run.name : "The same votes, other conclusions",

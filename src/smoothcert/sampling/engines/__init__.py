@@ -1,7 +1,7 @@
 """Engines: a callable from a batch to scores or labels, plus an identity.
 
-`open_engine` picks one for a model. The engine's identity is part of a run's: the classifier that is certified is
-the one that runs.
+`open_engine` opens one by name. The engine's identity is part of a run's: the classifier that is certified is the one
+that runs.
 """
 
 from __future__ import annotations
@@ -14,23 +14,31 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.sampling.engines.base import Engine
+from smoothcert.sampling.engines.compiled import CompiledEngine
 from smoothcert.sampling.engines.function import FunctionEngine
-from smoothcert.sampling.engines.onnx import OnnxEngine
+from smoothcert.sampling.engines.halving import HalvingEngine
+from smoothcert.sampling.engines.module import ModuleEngine
+from smoothcert.sampling.engines.onnx import OnnxEngine, OnnxFileEngine
 from smoothcert.sampling.engines.pytorch import TorchEngine
 
-ENGINES = ("auto", "torch", "onnx")
+Model = torch.nn.Module | Callable[..., Any] | Path
+_FAMILIES: dict[str, type[ModuleEngine]] = {"torch": TorchEngine, "compile": CompiledEngine, "onnx": OnnxEngine}
+ENGINES = ("auto", *_FAMILIES)
 
 
-def open_engine(model: torch.nn.Module | Callable[..., Any] | Path, name: str = "auto") -> Engine:
-    """The engine that runs `model`: torch for a module unless onnx is asked for, ONNX Runtime for the path of an .onnx
-    file, else the callable itself on NumPy batches.
+def open_engine(model: Model, name: str = "auto") -> Engine:
+    """The engine of that name for a torch module; a file or a callable has one engine, whatever the name.
+
+    A name is a family and its options, as in "torch+folded+channels-last" or "compile+bf16". "auto" stands for plain
+    eager PyTorch here: `sampling.choice` measures.
     """
-    if name not in ENGINES:
+    family, *options = name.split("+") if isinstance(name, str) else [name]
+    if family not in ENGINES:
         raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}.")
     if isinstance(model, Path):
-        return OnnxEngine(model)
+        return OnnxFileEngine(model)
     if isinstance(model, torch.nn.Module):
-        return OnnxEngine(model) if name == "onnx" else TorchEngine(model)
+        return _FAMILIES["torch" if family == "auto" else family](model, tuple(options))
     if not callable(model):
         raise InputError(
             f"a model must be a torch module or a callable from a NumPy batch to scores or labels, "
@@ -39,4 +47,10 @@ def open_engine(model: torch.nn.Module | Callable[..., Any] | Path, name: str = 
     return FunctionEngine(model)
 
 
-__all__ = ["ENGINES", "Engine", "FunctionEngine", "OnnxEngine", "TorchEngine", "open_engine"]
+def name_of(identity: str) -> str:
+    """The name that opens a module's engine with this identity again; "torch" where it was none."""
+    name, bracket, _ = identity.partition(" (")
+    return name if bracket and name.split("+")[0] in _FAMILIES else "torch"
+
+
+__all__ = ["ENGINES", "Engine", "HalvingEngine", "Model", "TorchEngine", "name_of", "open_engine"]

@@ -19,7 +19,7 @@ class Engine(Protocol):
 
     @property
     def identity(self) -> str:
-        """What runs and on what: equal identities give equal votes for equal batches."""
+        """Name, versions and device of what runs: equal identities give equal votes for equal batches."""
 
     @property
     def fingerprint(self) -> str:

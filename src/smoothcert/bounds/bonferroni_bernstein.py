@@ -1,0 +1,26 @@
+"""The paper's own setting for soft votes: all c empirical Bernstein bounds at once, each at α/c."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smoothcert.bounds.means import empirical_bernstein_lower, empirical_bernstein_upper
+from smoothcert.bounds.soft import ROUNDING, Floats, SoftVotes, moments
+from smoothcert.radii.lipschitz import mult_lipschitz
+
+
+def bonferroni_bernstein(
+    selection: SoftVotes, estimation: SoftVotes, alpha: float, sigma: float, lipschitz: Floats
+) -> Floats:
+    """Soft votes as in the paper: all c empirical Bernstein bounds at once, each at α/c.
+
+    `R_mult`, or with a constant `R_multiLip` at ρ = 0, of L₁ and the largest U_j (Sections 2.5 and 3.3).
+    """
+    rows, top = np.arange(len(selection.sums)), selection.candidates
+    sample, level = moments(estimation), alpha / selection.sums.shape[1]
+    p1 = empirical_bernstein_lower(sample.mean, sample.variance, sample.n, level)[rows, top] - ROUNDING
+    upper = empirical_bernstein_upper(sample.mean, sample.variance, sample.n, level) + ROUNDING
+    upper[rows, top] = 0.0
+    p2 = upper.max(axis=1)
+    radii = mult_lipschitz(np.clip(p1, 0, 1), np.clip(p2, 0, 1), sigma, lipschitz)
+    return np.where(p1 > p2, radii, 0.0)

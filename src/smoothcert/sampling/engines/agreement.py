@@ -1,0 +1,57 @@
+"""Does an engine compute what eager PyTorch computes?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.sampling.engines.base import Engine
+
+TOLERANCE = 1e-3
+LABELS = 0.01
+
+
+def agree(output: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Equal up to rounding: scores to 10⁻³ of the largest, labels on 99 % of the rows. NaN agrees with nothing."""
+    if output.shape != reference.shape:
+        return False
+    if reference.ndim == 2:
+        error = (output.float() - reference.float()).abs().max()
+        if not bool(error <= TOLERANCE * reference.float().abs().max()):
+            return False
+    return int((_labels(output) != _labels(reference)).sum()) <= LABELS * len(reference)
+
+
+def count_differences(
+    engine: Engine,
+    reference: Engine,
+    xs: Sequence[NDArray[np.float32]],
+    *,
+    sigma: float,
+    batch: int,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> int:
+    """How many of `draws` noisy copies of xs, all with as many, the two engines put into different classes.
+
+    The noise is none that a run draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.from_numpy(np.stack(xs))
+    differences = 0
+    for start in range(0, draws, batch):
+        rows = inputs[torch.arange(start, start + batch) % len(inputs)]
+        rows = (rows + sigma * torch.randn(rows.shape, generator=generator)).to(engine.device)
+        labels = []
+        for e in (engine, reference):
+            with e.ready():
+                labels.append(_labels(e(rows))[: draws - start])
+        differences += int((labels[0] != labels[1]).sum())
+    return differences
+
+
+def _labels(output: torch.Tensor) -> torch.Tensor:
+    return output.argmax(dim=1) if output.ndim == 2 else output

@@ -1,0 +1,175 @@
+"""Noise that leaves no trace of floating point: integers from the exactly rounded Gaussian.
+
+Let the smoothed classifier round its input to the grid of multiples of 1/levels (255 for 8-bit images). The rounding
+is part of the classifier, so the theorem about real Gaussian noise holds for it, for every real perturbation. For
+x = i/levels, `round(x + noise) = (i + round(noise))/levels`: it is enough to draw integers, and the classifier gets
+`(i + k)/levels`, one float32 for each integer, whichever x and noise it came from (Voráček and Hein, 2023). A float32
+input stands for the grid point of which it is the nearest float.
+
+The draws are exact but for an error that `thresholds` bounds; it is taken off α.
+
+A uniform 64-bit integer is drawn in two parts. Its first 16 bits settle most draws by a table; where a threshold lies
+among the integers that begin with them, the other 48 bits decide. On the CPU both parts come from NumPy's Philox under
+the same key, with counters that never meet, and the j-th undecided draw takes the j-th word of the second: which one
+that is depends on the first parts only, of which the second are independent. Accelerators take 64 bits of Threefry for
+each draw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.checks import check_sigma, check_whole
+from smoothcert.errors import InputError
+from smoothcert.sampling.noise.base import Stream
+from smoothcert.sampling.noise.threefry import random_words
+from smoothcert.sampling.noise.thresholds import thresholds
+
+LEAST, MOST = 0.5, 4096.0  # steps of the grid in a standard deviation: the proof's limit, and that of patience
+_SECOND = (0, 0, 0, 1)  # where the counters of the second parts begin: 2¹⁹²
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Gaussian noise of standard deviation σ, rounded to the grid together with the input."""
+
+    sigma: float
+    levels: int
+    name = "grid"
+
+    def __post_init__(self) -> None:
+        steps = check_sigma(self.sigma) * check_whole("levels", self.levels, 1)
+        if not LEAST <= steps <= MOST:
+            raise InputError(
+                f"sigma = {self.sigma:g} is {steps:.3g} steps of 1/{self.levels}, and grid noise takes {LEAST:g} to "
+                f"{MOST:g}: change levels, or use gaussian noise."
+            )
+
+    def check(self, x: NDArray[np.float32], input_id: str) -> None:
+        if not _is_on_grid(torch.from_numpy(x), self.levels):
+            raise InputError(
+                f"input {input_id} has values that are no multiples of 1/{self.levels}, and grid noise certifies only "
+                f"those: round the input, change levels, or use gaussian noise."
+            )
+
+    def error(self, values: int) -> float:
+        return math.nextafter((len(_table(self).thresholds) + 1) * values / 2**64, math.inf)
+
+    def stream(self, key: bytes, x: torch.Tensor, device: torch.device) -> Stream:
+        if not _is_on_grid(x, self.levels):
+            return ShiftedStream(key, x, self)
+        return PhiloxGridStream(key, _table(self)) if device.type == "cpu" else ThreefryGridStream(key, _table(self))
+
+    def add(self, x: torch.Tensor, rows: torch.Tensor) -> None:
+        """(i + k)/levels in float32, as the readers of 8-bit images make it; the integers are below 2²⁴."""
+        levels = torch.tensor(float(self.levels), device=rows.device)  # CUDA would multiply by a number's reciprocal
+        rows.add_(_nearest(x, self.levels)).div_(levels)
+
+
+def _nearest(x: torch.Tensor, levels: int) -> torch.Tensor:
+    """The number i of the nearest grid point."""
+    return torch.round(x * levels)
+
+
+def _is_on_grid(x: torch.Tensor, levels: int) -> bool:
+    """Is every value of x the float32 nearest to a multiple of 1/levels? The CPU divides as IEEE 754 wants it."""
+    x = x.cpu()
+    return torch.equal(_nearest(x, levels) / levels, x)
+
+
+class _Table:
+    """Thresholds, and what the first 16 bits of a draw settle: NaN where they settle nothing."""
+
+    def __init__(self, noise: Grid) -> None:
+        self.thresholds = thresholds(noise.sigma, noise.levels)
+        first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+        low, high = self.search(first), self.search(first | np.uint64(2**48 - 1))
+        self.settled = np.where(low == high, low, np.float32(np.nan))
+        self.signed = torch.from_numpy((self.thresholds ^ np.uint64(2**63)).view(np.int64))
+
+    def search(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """The draw of each 64-bit word."""
+        return (np.searchsorted(self.thresholds, words, side="right") - self.reach).astype(np.float32)
+
+    @property
+    def reach(self) -> int:
+        """The largest draw."""
+        return len(self.thresholds) // 2
+
+
+@lru_cache(maxsize=8)
+def _table(noise: Grid) -> _Table:
+    return _Table(noise)
+
+
+class PhiloxGridStream:
+    """The draws of a key in order, on the CPU."""
+
+    def __init__(self, key: bytes, table: _Table) -> None:
+        words = np.frombuffer(key, dtype="<u8")
+        self._first = np.random.Generator(np.random.Philox(key=words))
+        self._second = np.random.Generator(np.random.Philox(key=words, counter=_SECOND))
+        self._table, self._left = table, np.empty(0, dtype=np.uint16)
+
+    def fill(self, out: torch.Tensor) -> None:
+        """The next draws, into a contiguous float32 tensor."""
+        values, cells = out.view(-1).numpy(), self._cells(out.numel())
+        np.take(self._table.settled, cells, out=values, mode="clip")
+        open_at = np.flatnonzero(np.isnan(values))
+        words = cells[open_at].astype(np.uint64) << np.uint64(48) | _words(self._second, len(open_at)) >> np.uint64(16)
+        values[open_at] = self._table.search(words)
+
+    def _cells(self, size: int) -> NDArray[np.uint16]:
+        """16 bits for each draw, four draws a word; what is left of the last word is kept."""
+        fresh = _words(self._first, max(0, -(-(size - len(self._left)) // 4))).astype("<u8").view("<u2")
+        cells = np.concatenate([self._left, fresh])
+        self._left = cells[size:]
+        return cells[:size]
+
+
+def _words(generator: np.random.Generator, size: int) -> NDArray[np.uint64]:
+    return generator.integers(2**64 - 1, size=size, dtype=np.uint64, endpoint=True)
+
+
+class ThreefryGridStream:
+    """The draws of a key in order, as accelerators make them: counter i gives draws 2i and 2i + 1."""
+
+    def __init__(self, key: bytes, table: _Table) -> None:
+        self._key, self._table, self._position = key, table, 0
+
+    def fill(self, out: torch.Tensor) -> None:
+        """The next draws, into a contiguous float32 tensor."""
+        position, size = self._position, out.numel()
+        a, b, c, d = random_words(self._key, position // 2, -(-(position + size) // 2), out.device)
+        words = torch.stack([_join(a, b), _join(c, d)], dim=-1).flatten()[position % 2 :][:size]
+        draws = torch.searchsorted(self._table.signed.to(out.device), words, right=True) - self._table.reach
+        out.copy_(draws.view(out.shape))
+        self._position += size
+
+
+def _join(high: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    """64 random bits as an int64; thresholds less 2⁶³ divide the int64 as thresholds divide the uint64."""
+    return high.to(torch.int64) << 32 | low.to(torch.int64) & 0xFFFFFFFF
+
+
+class ShiftedStream:
+    """round(x + noise) less the grid point next to x, for an x off the grid: with float64 noise, for predictions.
+
+    Nothing is certified there. The draws come from the CPU's generator on all devices.
+    """
+
+    def __init__(self, key: bytes, x: torch.Tensor, noise: Grid) -> None:
+        self._generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key, dtype="<u8")))
+        self._shift = (x.cpu().double() * noise.levels - _nearest(x, noise.levels).cpu().double()).numpy()
+        self._steps = noise.sigma * noise.levels
+
+    def fill(self, out: torch.Tensor) -> None:
+        """The next draws, for whole copies of x, into a contiguous float32 tensor."""
+        draws = np.rint(self._shift + self._steps * self._generator.standard_normal(tuple(out.shape)))
+        out.copy_(torch.from_numpy(draws))

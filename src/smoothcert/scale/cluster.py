@@ -1,0 +1,104 @@
+"""Which machines draw, and the connection to them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from smoothcert.checks import check_number, check_whole
+from smoothcert.errors import InputError
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # of what happens elsewhere we say ourselves what matters
+}
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's switch, on every system, between the machine's address (1) and 127.0.0.1 (0), read when Ray is imported."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers on a Ray cluster, each with `cpus` threads and `gpus` GPUs (a fraction shares one).
+
+    `address` is "auto", "ray://host:port" or "host:port"; without one, Ray is started on this machine alone and stopped
+    at the end. Without `workers` there are as many as the cluster has room for.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    cpus: int = 1
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.address is None and self.workers is None:
+            raise InputError("a cluster needs an address or a number of workers: pass --cluster or --workers.")
+        if self.workers is not None:
+            check_whole("workers", self.workers, 1)
+        check_whole("cpus", self.cpus, 1)
+        gpus = check_number("gpus", self.gpus)
+        if not (0 <= gpus <= 1 or (gpus > 1 and gpus == int(gpus))):
+            raise InputError(f"gpus must be a fraction of one GPU or a whole number of them, got {self.gpus!r}.")
+
+    def __str__(self) -> str:
+        return "this machine" if self.address is None else f"the cluster {self.address}"
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[Any]:
+    """The ray module, connected to the cluster; a connection that was there before is used and left alone."""
+    loopback = cluster.address is None or cluster.address.startswith("127.0.0.1:")
+    ray = _import_ray(loopback)
+    if ray.is_initialized():
+        yield ray
+        return
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if cluster.address is None:
+        assert cluster.workers is not None
+        settings |= {"num_cpus": cluster.workers * cluster.cpus, "include_dashboard": False}
+    else:
+        _require_answer(cluster.address)
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            ray.init(cluster.address or "local", **settings)
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+            raise InputError(f"{cluster} cannot be used ({reason}): check the address, and `ray status`.") from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_terminate)  # Ray has put its own in place, which exits
+        if loopback and not ray.util.get_node_ip_address().startswith("127."):
+            raise InputError(f"Ray would listen to the network: set {LOOPBACK}=0 before Ray is imported.")
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _import_ray(loopback: bool) -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if loopback:
+        os.environ.setdefault(LOOPBACK, "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError("a cluster needs Ray: pip install 'smoothcert[ray]'.") from None
+    return ray
+
+
+def _require_answer(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise InputError(f"nothing answers at the cluster's address {address} ({error}): check it.") from None

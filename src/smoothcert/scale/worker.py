@@ -1,0 +1,61 @@
+"""What runs on each machine: the model, placed once, and chunks of blocks drawn with it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.errors import InputError
+from smoothcert.sampling.batches import choose_batch
+from smoothcert.sampling.blocks import Block, Input, Votes
+from smoothcert.sampling.engines import open_engine
+from smoothcert.sampling.executor import Executor
+
+Model = torch.nn.Module | Callable[..., Any] | Path
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What votes depend on besides their blocks: workers whose identities are equal cast equal votes."""
+
+    engine: str
+    model: str
+    versions: str
+
+
+class Worker:
+    """A process that draws whatever blocks it is given, and remembers nothing of them."""
+
+    def open(self, fetch: Callable[[], Model], engine: str, *, path: list[str], cpus: int, on_gpu: bool) -> Identity:
+        """Takes the model in; called once, first. Its code is looked for where the driver looks, too."""
+        sys.path.extend(folder for folder in path if folder not in sys.path)
+        torch.set_num_threads(cpus)
+        try:
+            model = fetch()
+            if isinstance(model, torch.nn.Module) and on_gpu:
+                model = model.to("cuda")
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise InputError(
+                f"the worker on {platform.node()} cannot load the model ({reason}): what it is made of must be "
+                f"installed there too."
+            ) from error
+        self.engine = open_engine(model, engine)
+        versions = f"smoothcert {version('smoothcert')}, numpy {np.__version__}"
+        return Identity(self.engine.identity, self.engine.fingerprint, versions)
+
+    def choose_batch(self, batch: int | str, x: NDArray[np.float32]) -> int:
+        return choose_batch(batch, self.engine, x)
+
+    def draw(self, blocks: list[Block], inputs: dict[int, Input], settings: dict[str, Any]) -> list[Votes]:
+        """The votes of each block, in order."""
+        return list(Executor(self.engine, inputs.__getitem__, **settings).run(blocks))

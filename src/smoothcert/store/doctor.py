@@ -1,0 +1,173 @@
+"""What is wrong with a run file, and what of it is intact. The file itself is never changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from smoothcert.errors import RunError
+from smoothcert.sampling.blocks import Claim, Phase, Votes
+from smoothcert.store import schema
+from smoothcert.store.copies import new_run
+from smoothcert.store.file import SQLITE_ERRORS, RunFile, connect_to_read, contradicts, input_columns
+from smoothcert.store.run import STORED, Run
+from smoothcert.store.schema import Plan
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The faults of a file in plain words, and how many records of inputs and rows of votes are intact."""
+
+    faults: tuple[str, ...]
+    inputs: int = 0
+    rows: int = 0
+
+    @property
+    def healthy(self) -> bool:
+        return not self.faults
+
+
+def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
+    """Checks pages, plan, every checksum and total, and for rows that contradict each other or lack under a claim.
+
+    What is intact is copied to the new file `out`, with which certify goes on: it draws what is missing.
+    """
+    path = Path(path)
+    try:
+        with RunFile.open_to_read(path) as file:
+            plan = file.plan
+            if plan is None:
+                return Diagnosis(("It holds no plan: certify again into a new file.",))
+            info, rejected = file.info, file.rejected
+    except RunError as error:
+        return Diagnosis((str(error), "Without its plan nothing can be saved: certify again into a new file."))
+    with closing(connect_to_read(path)) as connection, ExitStack() as stack:
+        faults = list(_faulty_pages(connection))
+        ward = _Ward(connection, plan, info.radii_only)
+        copy = stack.enter_context(new_run(Path(out), plan, info)) if out else None
+        inputs = rows = 0
+        for position in range(plan.total):
+            case = ward.examine(position)
+            faults += (f"Input number {position} has {fault}." for fault in case.faults)
+            if case.record is None:
+                continue
+            inputs, rows = inputs + 1, rows + len(case.votes)
+            if copy:
+                copy.add_input(*case.record, case.thumbnail)
+                copy.write_votes(case.votes)
+                if case.claim:
+                    copy.add_claim(case.claim)
+                if case.constant:
+                    copy.add_constants(dict([case.constant]))
+        if copy and rejected:
+            copy.reject(rejected)
+    return Diagnosis(tuple(faults or _faults_of_the_whole(path)), inputs, rows)
+
+
+def _faulty_pages(connection: sqlite3.Connection) -> Iterator[str]:
+    """SQLite's own report, the first line of it."""
+    try:
+        report = [line for (line,) in connection.execute("PRAGMA integrity_check")]
+    except SQLITE_ERRORS as error:
+        report = [str(error)]
+    if report != ["ok"]:
+        yield f"SQLite finds damaged pages ({report[0].splitlines()[-1]})."
+
+
+def _faults_of_the_whole(path: Path) -> Iterator[str]:
+    """What only reading everything shows, such as rows of inputs that the plan does not know."""
+    try:
+        len(Run(path))
+    except RunError as error:
+        yield str(error)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What is intact of an input, and what is not; without a record nothing is."""
+
+    record: tuple[int, str, int, str | None] | None
+    thumbnail: bytes | None
+    votes: list[Votes]
+    claim: Claim | None
+    constant: tuple[int, float] | None
+    faults: list[str]
+
+
+class _Ward:
+    """Reads an input at a time, by key: a damaged page costs the rows on it, not those behind it."""
+
+    def __init__(self, connection: sqlite3.Connection, plan: Plan, radii_only: bool) -> None:
+        self.db, self.plan, self.radii_only = connection, plan, radii_only
+        self.columns = input_columns(connection)
+
+    def examine(self, position: int) -> _Case:
+        faults: list[str] = []
+        select = f"SELECT {self.columns} FROM inputs WHERE position = ?"
+        record = self._one(schema.unpack_input, select, position, faults)
+        picture = self._one(lambda row: row[0], "SELECT thumbnail FROM inputs WHERE position = ?", position, faults)
+        votes = list(self._votes(position, faults))
+        claim = self._one(schema.unpack_claim, "SELECT * FROM claims WHERE position = ?", position, faults)
+        constant = None
+        if self.plan.lipschitz:
+            constant = self._one(schema.unpack_constant, "SELECT * FROM constants WHERE position = ?", position, faults)
+        drawn = sum(v.draws for v in votes)
+        if claim and self.plan.sequential and drawn != self.plan.n0 + claim.n:
+            faults.append("a claim without its votes")
+            claim = None
+        if self.radii_only and claim is None:
+            record = None
+        if votes and record is None:
+            faults.append("votes and no record of what it is")
+        return _Case(record, picture, votes, claim, constant, list(dict.fromkeys(faults)))
+
+    def _votes(self, position: int, faults: list[str]) -> Iterator[Votes]:
+        """The rows that can be counted together, in the order in which they were drawn."""
+        reached: dict[tuple[int, Phase], int] = {}
+        for phase in STORED:
+            select = "SELECT * FROM votes WHERE position = ? AND phase = ? ORDER BY first"
+            for row in self._rows(select, (position, phase.value), faults):
+                votes = _unpacked(schema.unpack, row, faults)
+                if votes and contradicts(votes, self.plan, reached):
+                    faults.append("votes that contradict others or follow on lost ones")
+                elif votes:
+                    reached[position, phase] = votes.last
+                    yield votes
+
+    def _one(
+        self, unpack: Callable[[tuple[Any, ...]], Value], select: str, position: int, faults: list[str]
+    ) -> Value | None:
+        rows = self._rows(select, (position,), faults)
+        return _unpacked(unpack, rows[0], faults) if rows else None
+
+    def _rows(self, select: str, key: tuple[Any, ...], faults: list[str]) -> list[tuple[Any, ...]]:
+        """The rows up to a damaged page, and those behind it, found from the other end."""
+        rows, whole = self._until_damage(select, key)
+        if not whole:
+            faults.append("rows on a damaged page")
+            if "ORDER BY" in select:
+                rows += reversed(self._until_damage(f"{select} DESC", key)[0])
+        return rows
+
+    def _until_damage(self, select: str, key: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], bool]:
+        rows: list[tuple[Any, ...]] = []
+        try:
+            for row in self.db.execute(select, key):
+                rows.append(row)
+        except SQLITE_ERRORS:
+            return rows, False
+        return rows, True
+
+
+def _unpacked(unpack: Callable[[tuple[Any, ...]], Value], row: tuple[Any, ...], faults: list[str]) -> Value | None:
+    try:
+        return unpack(row)
+    except RunError as error:
+        faults.append(str(error).partition(" for input")[0])
+        return None

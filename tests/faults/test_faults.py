@@ -1,0 +1,55 @@
+"""Whatever happens to a run: resumed, it ends with the votes of one that nothing happened to, or is called damaged."""
+
+import random
+from contextlib import ExitStack, suppress
+
+import pytest
+from injection import DAMAGING, FAULTS, PLANS, RUNNERS, SURVIVED, Scene, certify, facts
+
+from smoothcert import InputError, RunError, open_run
+from smoothcert.store.doctor import diagnose
+
+QUICK, FULL = 1, {"kill -9": 13, "corrupted page": 40, "truncated log": 20, "flipped log": 20}
+CASES = [
+    pytest.param(fault, plan, runner, seed, marks=[pytest.mark.slow] if seed >= QUICK else [])
+    for fault in FAULTS
+    for plan in PLANS
+    for runner in RUNNERS
+    for seed in range(QUICK + FULL.get(fault, 5))
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What the run says that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    return {plan: facts(certify(folder / plan, plan)) for plan in PLANS}
+
+
+@pytest.mark.parametrize(("fault", "plan", "runner", "seed"), CASES)
+def test_nothing_is_lost(tmp_path, whole, fault, plan, runner, seed):
+    with ExitStack() as undo:
+        scene = Scene(tmp_path / "run.smoothcert", plan, runner, random.Random(f"{fault} {plan} {seed}"), undo)
+        struck = FAULTS[fault](scene)
+        assert facts(resumed(scene, may_be_damaged=fault in DAMAGING)) == whole[plan]
+    SURVIVED[fault] += struck
+
+
+def resumed(scene, may_be_damaged):
+    """The run, gone on with; or a copy of what the doctor finds intact, gone on with."""
+    try:
+        run = certify(scene.path, scene.plan)
+        facts(run)
+        return run
+    except (InputError, RunError):
+        if not may_be_damaged:
+            raise
+    before = scene.path.read_bytes()
+    saved = scene.path.with_name("saved.smoothcert")
+    with suppress(InputError):  # its first page no longer says that it is a run file
+        assert not diagnose(scene.path, saved).healthy
+    assert scene.path.read_bytes() == before
+    if saved.exists():
+        assert diagnose(saved).healthy
+        open_run(saved).certificates()
+    return certify(saved, scene.plan)

@@ -1,0 +1,329 @@
+"""Engines compute what eager PyTorch computes, and the fastest that works is taken, never one that does not."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import InputError, SmoothedClassifier, certify_dataset
+from smoothcert.models import build
+from smoothcert.sampling import choice
+from smoothcert.sampling.batches import choose_batch
+from smoothcert.sampling.choice import choose_engine
+from smoothcert.sampling.engines import HalvingEngine, name_of, open_engine
+from smoothcert.sampling.engines.agreement import agree, count_differences
+from smoothcert.sampling.engines.folding import fold_batch_norms
+from smoothcert.store.file import RunFile
+
+X = np.random.default_rng(0).random((3, 8, 8)).astype(np.float32)
+ROWS = torch.from_numpy(X) + 0.5 * torch.randn((40, *X.shape), generator=torch.Generator().manual_seed(0))
+
+
+class Items:
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, row):
+        return (X + row / 10).astype(np.float32), row
+
+
+class Branching(nn.Module):
+    """Code that depends on its input: nothing can trace, export or compile it whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(192, 4)
+
+    def forward(self, x):
+        y = self.layer(x.flatten(1))
+        return y if x.sum().item() > 0 else y + 1
+
+
+@pytest.fixture
+def module():
+    """A network whose batch norms are far from the identity."""
+    torch.manual_seed(0)
+    network = build("cifar_resnet8", num_classes=4)
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2)
+            nn.init.uniform_(layer.weight, 0.5, 2)
+            nn.init.normal_(layer.bias)
+    return network.eval()
+
+
+def scores(model, name):
+    engine = open_engine(model, name)
+    with engine.ready():
+        return engine(ROWS)
+
+
+@pytest.mark.parametrize("options", ["folded", "channels-last", "folded+channels-last", "folded+single-thread"])
+def test_variants_of_eager_pytorch_compute_the_same(module, options):
+    torch.testing.assert_close(scores(module, f"torch+{options}"), scores(module, "torch"), rtol=1e-4, atol=1e-4)
+
+
+def test_no_batch_norm_is_left_and_the_module_keeps_its_own(module):
+    folded = fold_batch_norms(module)
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
+    assert sum(isinstance(m, nn.BatchNorm2d) for m in module.modules()) == 9
+
+
+def test_batch_norms_that_cannot_be_folded_stay():
+    class Shared(nn.Module):
+        """One convolution before two batch norms; its output is used beside a norm; a norm that follows nothing."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.conv = nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)
+            self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(2))
+            for i, norm in enumerate([self.first, *self.norms]):
+                norm.running_mean.fill_(i + 1)
+
+        def forward(self, x):
+            a = self.conv(self.first(x))
+            return (self.norms[0](a) + self.norms[1](self.conv(a)) + a).mean((2, 3))
+
+    torch.manual_seed(0)
+    module = Shared().eval()
+    torch.testing.assert_close(fold_batch_norms(module)(ROWS), module(ROWS))
+
+
+def test_a_linear_layer_and_its_batch_norm():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(192, 5), nn.BatchNorm1d(5)).eval()
+    module[2].running_mean.normal_()
+    folded = fold_batch_norms(module)
+    torch.testing.assert_close(folded(ROWS), module(ROWS))
+    assert not any(isinstance(m, nn.BatchNorm1d) for m in folded.modules())
+
+
+@pytest.mark.parametrize("name", ["torch+folded", "onnx"])
+def test_weights_that_change_are_seen(module, name):
+    if name == "onnx":
+        pytest.importorskip("onnxruntime")
+    engine = open_engine(module, name)
+    with engine.ready():
+        engine(ROWS)
+    module[1].fc.bias.data[0] += 100
+    with engine.ready():
+        assert (engine(ROWS).argmax(1) == 0).all()
+
+
+def test_autocast_is_asked_for_by_name(module):
+    half = scores(module, "torch+bf16")
+    assert half.dtype == torch.bfloat16
+    assert (half.argmax(1) == scores(module, "torch").argmax(1)).float().mean() > 0.8
+    assert open_engine(module, "torch+bf16").identity != open_engine(module, "torch").identity
+
+
+def test_one_thread_while_it_runs():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with open_engine(nn.Identity(), "torch+single-thread").ready():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_identity_opens_its_engine_again(module):
+    for name in ("torch", "torch+folded+channels-last", "compile+bf16"):
+        assert name_of(open_engine(module, name).identity) == name
+    assert name_of(open_engine(lambda x: x).identity) == "torch"
+
+
+def test_names_that_are_none(module):
+    with pytest.raises(InputError, match="unknown engine 'tensorrt'"):
+        open_engine(module, "tensorrt")
+    with pytest.raises(InputError, match="engine 'onnx' has no option 'folded'"):
+        open_engine(module, "onnx+folded")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler of torch needs g++")
+def test_compiled(module):
+    torch.testing.assert_close(scores(module, "compile"), scores(module, "torch"), rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_built_is_one_sentence(module, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no compiler\nhere")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
+    for model, name in ((module, "compile"), (Branching(), "torch+folded")):
+        with pytest.raises(InputError, match="use --engine torch") as refusal:
+            choose_engine(model, name, 10, X, sigma=0.5, draws=1000)
+        assert "\n" not in str(refusal.value)
+
+
+# ---- auto
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Every engine pays, however short the run."""
+    monkeypatch.setattr(choice, "FEW", 0)
+    for name in ("VARIANTS_PAY", "EXPORT_PAYS", "COMPILER_PAYS"):
+        monkeypatch.setattr(choice, name, 0.0)
+
+
+def choose(model, draws=10_000, batch=40):
+    return choose_engine(model, "auto", batch, X, sigma=0.5, draws=draws)
+
+
+def test_a_short_run_goes_to_eager_pytorch_as_it_is(module):
+    assert choose(module, draws=100).engine.identity == open_engine(module, "torch").identity
+
+
+def test_auto_takes_the_fastest(module, patient, monkeypatch):
+    monkeypatch.setattr(choice, "COMPILER_PAYS", 1e9)
+    chosen = choose(module)
+    rates = dict(re.findall(r"([a-z+-]+) ([0-9,]+)", chosen.reason.partition(" were ")[2]))
+    assert {*choice.EAGER, "onnx"} <= rates.keys()
+    best = name_of(chosen.engine.identity)
+    assert all(float(rates[best].replace(",", "")) >= float(rate.replace(",", "").strip()) for rate in rates.values())
+
+
+def test_auto_passes_over_what_cannot_be_built(patient, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: 1 / 0)
+    chosen = choose(Branching())
+    assert name_of(chosen.engine.identity).split("+")[0] == "torch"
+    for name in ("torch+folded", "onnx", "compile"):
+        assert f"{name} was passed over" in chosen.reason
+    assert "\n" not in chosen.reason
+
+
+def test_auto_passes_over_what_computes_something_else(patient, monkeypatch):
+    class Traceable(nn.Module):
+        """Traced, it keeps the answer it gave while it was traced."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(192, 4)
+
+        def forward(self, x):
+            y = self.layer(x.flatten(1))
+            return y * (1 if torch.jit.is_tracing() or isinstance(x, torch.fx.Proxy) else 2)
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: 1 / 0)
+    torch.manual_seed(0)
+    chosen = choose(Traceable())
+    assert "torch+folded was passed over (its scores differ" in chosen.reason
+    assert "folded" not in name_of(chosen.engine.identity)
+
+
+def test_what_agrees():
+    reference = torch.eye(4) * 10
+    assert agree(reference + 1e-4, reference)
+    assert not agree(reference + 0.1, reference)
+    assert not agree(reference * torch.nan, reference)
+    assert not agree(reference[:3], reference)
+    labels = torch.arange(200)
+    assert agree(labels, labels)
+    assert not agree(labels.flip(0), labels)
+
+
+def test_differences_are_counted(module):
+    class Other(nn.Module):
+        """Another class whenever the first pixel is above 1."""
+
+        def forward(self, x):
+            y = module(x)
+            return torch.where((x[:, 0, 0, 0] > 1)[:, None], y.roll(1, 1), y)
+
+    eager, xs = open_engine(module), [X, X]
+    assert count_differences(open_engine(module), eager, xs, sigma=0.5, batch=64, draws=1000) == 0
+    differ = count_differences(open_engine(Other()), eager, xs, sigma=0.5, batch=64, draws=1000)
+    p = 0.5 * (1 + torch.erf(torch.tensor((X[0, 0, 0] - 1) / 0.5 / 2**0.5))).item()
+    assert abs(differ - 1000 * p) < 5 * (1000 * p) ** 0.5
+
+
+# ---- in a run
+
+
+def test_a_resumed_run_keeps_its_engine(module, tmp_path):
+    path, settings = tmp_path / "run.smoothcert", {"sigma": 0.5, "n0": 50, "n": 200, "num_classes": 4, "batch": 50}
+    certify_dataset(module, Items(), out=path, engine="torch+folded", **settings)
+    notes = []
+    again = certify_dataset(module, Items(), out=path, on_note=notes.append, verify_engine=True, **settings)
+    assert again.finished
+    assert again.plan.engine == open_engine(module, "torch+folded").identity
+    assert "engine torch+folded, as" in notes[0]
+    assert "0 of 10,000 labels differ" in notes[1]
+    with pytest.raises(InputError, match=r"was started with engine = torch\+folded"):
+        certify_dataset(module, Items(), out=path, engine="torch", **settings)
+
+
+def test_the_engine_is_recorded(module, tmp_path):
+    path = tmp_path / "run.smoothcert"
+    certify_dataset(module, Items(), out=path, sigma=0.5, n0=10, n=20, num_classes=4)
+    assert RunFile.plan_of(path).engine == f"torch (torch {torch.__version__}) on cpu"
+
+
+def test_verification_needs_a_module(tmp_path):
+    with pytest.raises(InputError, match="torch modules only"):
+        certify_dataset(
+            lambda b: b.reshape(len(b), -1)[:, :3], Items(), out=tmp_path / "run", sigma=0.5, n=20, verify_engine=True
+        )
+
+
+def test_the_classifier_looks_for_another_engine_when_far_more_is_wanted(module, monkeypatch):
+    monkeypatch.setattr(choice, "VARIANTS_PAY", 0.0)
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=4, batch=20)
+    smoothed.count(X, 100)
+    assert name_of(smoothed.engine.identity) == "torch"
+    asked = []
+
+    def spy(*arguments, draws, **settings):
+        asked.append(draws)
+        return choose_engine(*arguments, draws=draws, **settings)
+
+    monkeypatch.setattr("smoothcert.classifier.choose_engine", spy)
+    smoothed.count(X, 500)
+    smoothed.count(X, 1000)
+    smoothed.count(X, 1000)
+    assert asked == [1000]
+
+
+# ---- memory: what only a CUDA device does is done by a stand-in
+
+
+class Small:
+    """An engine on a device that holds so many rows."""
+
+    device, identity, fingerprint = torch.device("cpu"), "small", "none"
+
+    def __init__(self, fits):
+        self.fits, self.sizes = fits, []
+
+    def ready(self):
+        return torch.inference_mode()
+
+    def __call__(self, batch):
+        self.sizes.append(len(batch))
+        if len(batch) > self.fits:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return batch.flatten(1)[:, :4]
+
+
+def test_a_batch_is_halved_until_it_fits_and_stays_so():
+    small = Small(fits=13)
+    engine = HalvingEngine(small)
+    torch.testing.assert_close(engine(ROWS), ROWS.flatten(1)[:, :4])
+    torch.testing.assert_close(engine(ROWS), ROWS.flatten(1)[:, :4])
+    assert small.sizes == [40, 20, 10, 10, 10, 10, 10, 10, 10, 10]
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        HalvingEngine(Small(fits=0))(ROWS)
+
+
+def test_the_chosen_batch_fits_the_memory():
+    for fits in (1, 5, 24, 130):
+        assert 1 <= choose_batch("auto", Small(fits), X) <= fits
+    with pytest.raises(InputError, match="takes more memory than"):
+        choose_batch("auto", Small(0), X)

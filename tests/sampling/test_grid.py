@@ -1,0 +1,261 @@
+"""Grid noise: integers from the exactly rounded Gaussian, and what they prove."""
+
+import pickle
+from itertools import pairwise
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from smoothcert import InputError, SmoothedClassifier, certify_counts, certify_dataset, open_run
+from smoothcert.data import as_dataset
+from smoothcert.sampling.blocks import Phase, noise_key
+from smoothcert.sampling.noise import Gaussian, Grid, open_noise
+from smoothcert.sampling.noise.thresholds import thresholds
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+SIGMAS = (0.12, 0.25, 0.5, 1.0, 2.0)
+GRIDS = [(sigma, 255) for sigma in SIGMAS] + [(0.25, 16), (0.5, 1), (0.1, 7)]
+
+
+def keys(blocks):
+    return [noise_key(0, str(b % 7), Phase.ESTIMATION, b) for b in range(blocks)]
+
+
+def draws(noise, blocks, size, device=CPU):
+    """Draws of many blocks; what an accelerator draws is computed on the CPU."""
+    out = torch.empty(blocks, size)
+    for key, row in zip(keys(blocks), out, strict=True):
+        noise.stream(key, torch.zeros(size), device).fill(row)
+    return out
+
+
+def below(k, sigma, levels):
+    """P(rounded Gaussian < k), to 50 digits."""
+    with mpmath.workdps(50):
+        return mpmath.ncdf((mpmath.mpf(k) - mpmath.mpf("0.5")) / (mpmath.mpf(sigma) * levels))
+
+
+class TestThresholds:
+    @pytest.mark.parametrize(("sigma", "levels"), GRIDS)
+    def test_they_are_the_nearest_integers_to_the_distribution_function(self, sigma, levels):
+        values = thresholds(sigma, levels)
+        reach = len(values) // 2
+        with mpmath.workdps(50):
+            for k in {1 - reach, reach, *range(1 - reach, reach + 1, max(1, reach // 100))}:
+                exact = 2**64 * below(k, sigma, levels)
+                assert abs(int(values[k + reach - 1]) - exact) < mpmath.mpf("0.5000000001"), k
+            assert 2**64 * below(-reach, sigma, levels) < mpmath.mpf("0.5000000001")
+
+    @pytest.mark.parametrize(("sigma", "levels"), [(0.12, 255), (0.25, 16), (0.5, 1)])
+    def test_the_stated_error_covers_the_total_variation_distance(self, sigma, levels):
+        values = [0, *(int(t) for t in thresholds(sigma, levels)), 2**64]
+        reach = len(values) // 2 - 1
+        with mpmath.workdps(50):
+            at = [mpmath.mpf(0), *(below(k, sigma, levels) for k in range(-reach, reach + 2)), mpmath.mpf(1)]
+            exact = [b - a for a, b in pairwise(at)]  # the tails are the first and the last
+            drawn = [0, *(mpmath.mpf(b - a) / 2**64 for a, b in pairwise(values)), 0]
+            distance = mpmath.fsum(abs(p - q) for p, q in zip(exact, drawn, strict=True)) / 2
+        error = Grid(sigma, levels).error(1)
+        assert 0 < distance <= error
+        assert error == pytest.approx((len(values) - 1) * 2.0**-64)
+
+    def test_the_error_grows_with_the_number_of_values(self):
+        """Section 5 of the theory: CIFAR-10 with 100 000 draws."""
+        errors = [Grid(sigma, 255).error(3072 * 100_000) for sigma in (0.12, 0.25, 0.5, 1.0)]
+        np.testing.assert_allclose(errors, [0.93e-8, 1.95e-8, 3.89e-8, 7.78e-8], rtol=0.01)
+
+
+def check_distribution(noise, blocks, size, device):
+    """Chi-square against the exact probabilities; bins with few expected draws are pooled into the tails."""
+    steps, total = noise.sigma * noise.levels, blocks * size
+    last = 1 + int(steps * stats.norm.isf(20 / total))
+    lower = stats.norm.cdf((np.arange(-last, 1) + 0.5) / steps)  # P(k ≤ −last), …, P(k ≤ 0)
+    tail = np.diff(lower)  # P(k) for k = 1 − last … 0
+    probabilities = np.concatenate([lower[:1], tail, tail[-2::-1], lower[:1]])
+    counts = np.zeros(2 * last + 1, dtype=np.int64)
+    for key in keys(blocks):
+        row = torch.empty(size)
+        noise.stream(key, torch.zeros(size), device).fill(row)
+        assert torch.equal(row, row.round())
+        counts += np.bincount(row.long().clip(-last, last) + last, minlength=len(counts))
+    assert stats.chisquare(counts, total * probabilities).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA], ids=["philox", "threefry"])
+class TestDistribution:
+    @pytest.mark.parametrize("sigma", SIGMAS)
+    def test_the_draws_are_rounded_gaussians(self, sigma, device):
+        check_distribution(Grid(sigma, 255), blocks=64, size=2**15, device=device)
+
+    def test_the_draws_on_a_coarse_grid_are_rounded_gaussians(self, device):
+        check_distribution(Grid(0.1, 7), blocks=64, size=2**15, device=device)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("sigma", SIGMAS)
+    def test_a_hundred_million_draws_are_rounded_gaussians(self, sigma, device):
+        check_distribution(Grid(sigma, 255), blocks=1024, size=100_000, device=device)
+
+    def test_blocks_are_independent(self, device):
+        """Signs and sizes of draws at equal positions of different blocks, and of neighbours in a block."""
+        values = draws(Grid(0.5, 255), blocks=60, size=4000, device=device).double()
+        for quantity in (values, values.abs()):
+            correlation = torch.corrcoef(quantity) - torch.eye(60)
+            assert correlation.abs().max() < 6 / 4000**0.5
+        quarters = torch.bucketize(values, torch.quantile(values, torch.tensor([0.25, 0.5, 0.75]).double())).numpy()
+        for a, b in ((quarters[:-1], quarters[1:]), (quarters[:, :-1], quarters[:, 1:])):
+            table = np.histogram2d(a.ravel(), b.ravel(), bins=4)[0]
+            assert stats.chi2_contingency(table).pvalue > 1e-4
+
+    @pytest.mark.parametrize("cuts", [(1, 699), (350, 350), (3, 4, 2, 1, 250, 440)])
+    def test_a_stream_does_not_depend_on_how_it_is_cut(self, cuts, device):
+        noise, pieces = Grid(2.0, 255), [torch.empty(cut) for cut in cuts]
+        stream = noise.stream(keys(1)[0], torch.zeros(1), device)
+        for piece in pieces:
+            stream.fill(piece)
+        assert torch.equal(torch.cat(pieces), draws(noise, 1, 700, device)[0])
+
+
+def test_the_classifier_gets_the_floats_that_the_readers_make():
+    grid, integers = Grid(0.5, 255), np.arange(-5000, 5000)
+    rows = torch.from_numpy(integers.astype(np.float32))[:, None].clone()
+    x = torch.tensor([np.float32(77) / np.float32(255)])
+    grid.add(x, rows)
+    np.testing.assert_array_equal(rows.numpy()[:, 0], (integers + 77).astype(np.float32) / np.float32(255))
+
+
+def test_every_value_of_an_8_bit_image_is_on_the_grid():
+    pixels = np.arange(256)
+    for image in (pixels.astype(np.float32) / 255, (pixels / 255).astype(np.float32), torch.arange(256) / 255):
+        Grid(0.5, 255).check(np.asarray(image, dtype=np.float32), "x")
+    with pytest.raises(InputError, match="no multiples of 1/255"):
+        Grid(0.5, 255).check(np.nextafter(np.float32(1 / 3), np.float32(1))[None], "x")
+
+
+@pytest.mark.parametrize("noise", [Gaussian(0.5), Grid(0.5, 16)])
+def test_noise_can_be_sent_to_another_process(noise):
+    copy = pickle.loads(pickle.dumps(noise))
+    assert copy == noise
+    assert copy == open_noise(noise.name, noise.sigma, noise.levels)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "levels", "message"), [(0.001, 255, "takes 0.5 to 4096"), (100.0, 255, "takes 0.5"), (0.5, 0, "levels")]
+)
+def test_a_grid_far_from_the_noise_is_refused(sigma, levels, message):
+    with pytest.raises(InputError, match=message):
+        open_noise("grid", sigma, levels)
+
+
+def low_bits(batch):
+    """Is there, in a coordinate of size under ½, a bit below 2⁻²⁵? Around 0 floats have such bits, around ½ not."""
+    scaled = batch.astype(np.float64) * 2**25
+    return ((np.abs(batch) < 0.5) & (scaled != np.rint(scaled))).any(axis=1).astype(int)
+
+
+class TestTheFloatingPointAttack:
+    """100 coordinates, σ = 2: from 0 to ½ in all of them is a distance of 5."""
+
+    def test_gaussian_noise_proves_what_is_false(self):
+        smoothed = SmoothedClassifier(low_bits, sigma=2.0, num_classes=2, noise="gaussian")
+        certificate = smoothed.certify(np.zeros(100))
+        assert certificate.prediction == 1
+        assert certificate.certified_at(5.4)
+        assert smoothed.predict(np.full(100, 0.5)) == 0
+
+    @pytest.mark.parametrize("levels", [255, 256])
+    def test_grid_noise_proves_what_is_true(self, levels):
+        smoothed = SmoothedClassifier(low_bits, sigma=2.0, num_classes=2, noise="grid", levels=levels)
+        certificate = smoothed.certify(np.zeros(100))
+        assert certificate.certified_at(5.4)
+        rng = np.random.default_rng(0)
+        for direction in (np.ones(100), *rng.normal(size=(3, 100))):
+            delta = 5 * direction / np.linalg.norm(direction)
+            assert smoothed.predict(delta) == certificate.prediction
+
+
+def above_half(batch):
+    return (batch[:, 0] > 0.5).astype(int)
+
+
+@pytest.mark.parametrize("x", [0.3, 0.31, 0.3499, 0.36, 0.5])
+def test_off_the_grid_the_sum_of_input_and_noise_is_rounded(x):
+    smoothed = SmoothedClassifier(above_half, sigma=0.2, num_classes=2, noise="grid", levels=10)
+    p = stats.norm.sf((5.5 - 10 * x) / 2)
+    count = smoothed.count(np.array([x]), 20_000)[1]
+    assert stats.binomtest(int(count), 20_000, p).pvalue > 1e-4
+
+
+class TestTheLevel:
+    def smoothed(self, **options):
+        return SmoothedClassifier(above_half, sigma=0.2, num_classes=2, noise="grid", levels=10, **options)
+
+    def test_the_error_is_taken_off_alpha(self):
+        x, error = np.zeros((3, 4)), Grid(0.2, 10).error(12 * 500)
+        certificate = SmoothedClassifier(
+            lambda b: above_half(b[:, 0]), sigma=0.2, num_classes=2, noise="grid", levels=10
+        ).certify(x, n=500, alpha=1.5 * error, method="mono")
+        assert certificate.noise_error == error
+        assert certificate.alpha == 1.5 * error
+        assert certificate.level == pytest.approx(0.5 * error)
+        assert certificate.level < certificate.alpha - certificate.noise_error
+        ceiling = certify_counts([100, 0], [500, 0], sigma=0.2, alpha=0.5 * error, method="mono").radius
+        assert certificate.radius <= ceiling * (1 + 1e-12)
+        assert certificate.radius > 0
+
+    def test_an_alpha_below_the_error_is_refused_before_anything_is_drawn(self):
+        def never(batch):
+            raise AssertionError
+
+        smoothed = SmoothedClassifier(never, sigma=0.2, num_classes=2, noise="grid", levels=10, batch=10)
+        for answer in (smoothed.certify, smoothed.predict):
+            with pytest.raises(InputError, match="alpha = 1e-17 is not above"):
+                answer(np.zeros(1), n=1000, alpha=1e-17)
+        with pytest.raises(InputError, match="alpha = 1e-15 is not above"):
+            smoothed.certify(np.zeros(1), radii=[0.1], max_n=100_000, alpha=1e-15)
+
+    def test_an_input_off_the_grid_is_not_certified(self):
+        with pytest.raises(InputError, match="no multiples of 1/10"):
+            self.smoothed().certify(np.array([0.25]))
+
+    def test_gaussian_noise_costs_no_alpha(self):
+        certificate = SmoothedClassifier(above_half, sigma=0.2, num_classes=2).certify(np.zeros(1), n=100)
+        assert (certificate.noise, certificate.noise_error, certificate.level) == ("gaussian", 0.0, 0.001)
+
+
+class TestRuns:
+    @pytest.fixture
+    def data(self, tmp_path):
+        pixels = np.random.default_rng(0).integers(0, 256, size=(4, 6, 6), dtype=np.uint8)
+        np.savez(tmp_path / "data.npz", x=pixels, y=[0, 1, 1, 0])
+        return as_dataset(tmp_path / "data.npz")
+
+    def run(self, data, path, **options):
+        options = {"sigma": 0.25, "n": 200, "num_classes": 2, "noise": "grid", "batch": 50, **options}
+        return certify_dataset(lambda b: (b.mean(axis=(1, 2, 3)) > 0.5).astype(int), data, out=path, **options)
+
+    def test_a_run_keeps_its_grid_and_its_error(self, data, tmp_path):
+        run = self.run(data, tmp_path / "r")
+        error = Grid(0.25, 255).error(200 * 36)
+        assert (run.plan.noise, run.plan.levels, run.plan.noise_error) == ("grid", 255, error)
+        assert {(c.noise, c.noise_error) for c in run.certificates()} == {("grid", error)}
+        with pytest.raises(InputError, match="is not above"):
+            open_run(tmp_path / "r").certificates(alpha=error)
+
+    def test_an_adaptive_run_pays_for_all_the_draws_it_might_make(self, data, tmp_path):
+        run = self.run(data, tmp_path / "r", radii=[0.1], max_n=1000)
+        assert run.plan.noise_error == Grid(0.25, 255).error(1000 * 36)
+        assert run.plan.sequential.alpha == run.plan.level < 0.001
+        assert {(c.alpha, c.noise_error) for c in run.certificates()} == {(0.001, run.plan.noise_error)}
+
+    def test_another_grid_is_another_run(self, data, tmp_path):
+        self.run(data, tmp_path / "r", limit=1)
+        with pytest.raises(InputError, match="levels = 255, not 510"):
+            self.run(data, tmp_path / "r", limit=1, levels=510)
+
+    def test_data_off_the_grid_are_refused_and_leave_no_file(self, data, tmp_path):
+        with pytest.raises(InputError, match="input 0 has values that are no multiples of 1/100"):
+            self.run(data, tmp_path / "r", levels=100)
+        assert not (tmp_path / "r").exists()

@@ -1,0 +1,233 @@
+"""Votes from a Ray cluster are those of one process, whatever dies on the way."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from moody import DIE, RAISE, moody, unhurried
+
+import interruptible
+from interruptible import IMAGES
+from smoothcert import InputError, RunError, open_run
+from smoothcert.bounds.sequential import SequentialPlan
+from smoothcert.sampling import Executor, Input, Phase, blocks_of
+from smoothcert.sampling.engines import open_engine
+from smoothcert.sampling.noise import open_noise
+from smoothcert.sampling.schedules import Adaptive, Fixed
+from smoothcert.scale import Cluster, ClusterExecutor, Fleet
+from smoothcert.scale import fleet as fleet_module
+
+ADAPTIVE = {"radii": [0.05, 0.2], "max_n": 5_000}
+
+
+@pytest.fixture(scope="module")
+def fleet(nodes):
+    with nodes.added(2), Fleet(Cluster(nodes.address), moody) as fleet:
+        yield fleet
+
+
+def settings(**changes):
+    return {"noise": open_noise("gaussian", 0.3, 255), "num_classes": 3, "seed": 0, "batch": 64, **changes}
+
+
+def inputs(position):
+    return Input(str(position), IMAGES[position % 12] + np.float32(position - position % 12))
+
+
+def both(fleet, **changes):
+    return ClusterExecutor(fleet, inputs, **settings(**changes)), Executor(
+        open_engine(moody), inputs, **settings(**changes)
+    )
+
+
+def fixed():
+    return Fixed(inputs=12, n0=50, n=1930)
+
+
+def adaptive():
+    return Adaptive(SequentialPlan(0.3, (0.05, 0.2), None, 0.001, 5_000, 0.05), inputs=12, n0=100, num_classes=3)
+
+
+def outcome(executor, schedule, at=None):
+    """Votes by block, and claims by input; those of an input must come in order. `at` is called on the way."""
+    votes, claims = {}, {}
+    for told, v in enumerate(executor.run(schedule)):
+        assert v.first == len([key for key in votes if key[:2] == (v.position, v.phase)])
+        votes[v.position, v.phase, v.first] = dict(zip(v.classes.tolist(), v.counts.tolist(), strict=True))
+        if claim := schedule.tell(v):
+            claims[claim.position] = claim
+        if at:
+            at(told)
+    return votes, claims
+
+
+@pytest.mark.parametrize("schedule", [fixed, adaptive])
+@pytest.mark.parametrize("batch", [37, 64, 400])
+def test_votes_and_claims_are_those_of_one_process(fleet, schedule, batch):
+    cluster, here = both(fleet, batch=batch)
+    assert outcome(cluster, schedule()) == outcome(here, schedule())
+
+
+@pytest.mark.parametrize("schedule", [fixed, adaptive])
+def test_workers_killed_on_the_way_cost_nothing(nodes, fleet, schedule):
+    cluster, here = both(fleet)
+    killed = []
+
+    def kill(told):
+        if told in (3, 20):
+            killed.append(random.choice(nodes.workers()))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    assert outcome(cluster, schedule(), at=kill) == outcome(here, schedule())
+    assert len(killed) == 2
+
+
+def test_an_endless_schedule_is_read_only_as_far_as_there_is_room(fleet):
+    asked = []
+
+    def endless():
+        for block in blocks_of(0, Phase.COUNT, 10**12):
+            asked.append(block)
+            yield block
+
+    run = both(fleet)[0].run(endless())
+    for _ in range(2_000):
+        next(run)
+    run.close()
+    assert len(asked) < 2_000 + 32 * 100 * 2
+
+
+@pytest.mark.parametrize(("first", "changes"), [(0, {"num_classes": 4}), (RAISE, {})], ids=["classes", "model"])
+def test_errors_of_a_worker_are_those_of_one_process(fleet, first, changes):
+    messages = []
+    for executor in both(fleet, **changes):
+        with pytest.raises((InputError, RunError)) as error:
+            list(executor.run(blocks_of(first, Phase.COUNT, 300)))
+        messages.append((type(error.value), str(error.value)))
+    assert messages[0] == messages[1]
+
+
+def test_draws_that_kill_every_worker_are_not_tried_for_ever(fleet, monkeypatch):
+    monkeypatch.setattr(fleet_module, "TRIES", 2)
+    with pytest.raises(RunError, match="2 workers died over the same draws"):
+        list(both(fleet)[0].run(blocks_of(DIE, Phase.COUNT, 300)))
+
+
+@pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["fixed", "adaptive"])
+def test_nodes_killed_while_running(nodes, tmp_path, changes):
+    whole = interruptible.certify(tmp_path / "whole.smoothcert", **changes)
+    killed = []
+    with nodes.added(2) as there:
+
+        def kill(draws, done):
+            if draws and done > 0.2 + 0.4 * len(killed) and len(killed) < 2:
+                killed.append(there.pop(0))
+                nodes.kill(killed[-1])
+                there.append(nodes.add())
+
+        path = tmp_path / "cluster.smoothcert"
+        run = interruptible.certify(
+            path, unhurried, cluster=Cluster(nodes.address, workers=2), on_progress=kill, **changes
+        )
+    assert len(killed) == 2
+    assert interruptible.votes(run) == interruptible.votes(whole)
+    assert [c.radius for c in run.certificates()] == [c.radius for c in whole.certificates()]
+
+
+def test_when_no_worker_is_left_the_run_ends_and_can_go_on(nodes, tmp_path, uninterrupted, monkeypatch):
+    path = tmp_path / "run.smoothcert"
+    with nodes.added(1) as there:
+
+        def kill(draws, done):
+            if done > 0.3 and there:
+                monkeypatch.setattr(fleet_module, "PATIENCE", 2.0)
+                nodes.kill(there.pop())
+
+        with pytest.raises(RunError, match="had no worker for 2 s"):
+            interruptible.certify(path, unhurried, cluster=Cluster(nodes.address, workers=1), on_progress=kill)
+    assert 0 < len(open_run(path)) < 12
+    run = interruptible.certify(path, unhurried)
+    assert interruptible.votes(run) == uninterrupted
+
+
+class Unlike(torch.nn.Module):
+    """A module that has other weights wherever it arrives."""
+
+    def __reduce__(self):
+        return arrived, ()
+
+    def forward(self, x):
+        return x.flatten(1)[:, :3]
+
+
+def arrived():
+    module = Unlike()
+    module.register_buffer("process", torch.tensor(os.getpid()))
+    return module
+
+
+def test_workers_that_differ_are_refused(nodes):
+    with nodes.added(2), Fleet(Cluster(nodes.address, workers=2), Unlike()) as fleet:
+        run = ClusterExecutor(fleet, inputs, **settings()).run(blocks_of(0, Phase.COUNT, 10**7))
+        with pytest.raises(InputError, match="two workers differ"):
+            list(run)
+
+
+def test_the_command_line_with_workers_of_its_own(tmp_path):
+    """One process more, and the same certificates; nothing of Ray's is on the screen."""
+    command = [sys.executable, "-m", "smoothcert", "certify", "digits_cnn", "digits", "--sigma", "0.25"]
+    command += ["--limit", "4", "--n", "500", "--batch", "100", "--out"]
+    shown = []
+    for name, more in (("here", []), ("there", ["--workers", "1"])):
+        done = subprocess.run([*command, name, *more], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "ray" not in done.stderr.lower()
+        shown.append(interruptible.votes(open_run(tmp_path / name)))
+    assert shown[0] == shown[1]
+
+
+def test_an_address_where_nothing_answers_is_refused_at_once():
+    script = "from smoothcert.scale import Cluster, Fleet; Fleet(Cluster('127.0.0.1:9'), len)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "InputError: nothing answers at the cluster's address 127.0.0.1:9" in done.stderr
+
+
+def test_a_model_that_cannot_be_sent_is_refused(fleet, nodes):
+    stuck = threading.Lock()
+    with pytest.raises(InputError, match="cannot be sent to workers"):
+        Fleet(Cluster(nodes.address), lambda batch: stuck)
+
+
+def test_a_cluster_without_room_is_refused(nodes):
+    with pytest.raises(InputError, match="0 GPUs, too few for one worker"):
+        Fleet(Cluster(nodes.address, gpus=1), moody)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "an address or a number of workers"),
+        ({"workers": 0}, "workers must be a whole number of at least 1"),
+        ({"workers": 1, "cpus": 0}, "cpus must be"),
+        ({"workers": 1, "gpus": 1.5}, "a fraction of one GPU or a whole number"),
+        ({"workers": 1, "gpus": -1}, "a fraction of one GPU or a whole number"),
+    ],
+)
+def test_clusters_that_cannot_be(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Cluster(**arguments)
+
+
+def test_without_ray_one_sentence_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'smoothcert\[ray\]'"):
+        interruptible.certify(tmp_path / "run.smoothcert", cluster=Cluster(workers=1))
+    assert not (tmp_path / "run.smoothcert").exists()
+    with pytest.raises(InputError, match="there is no run file"):
+        open_run(tmp_path / "run.smoothcert")

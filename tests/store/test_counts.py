@@ -1,0 +1,108 @@
+"""Reading a whole run at once adds up to reading it row by row, and refuses what that refuses."""
+
+import sqlite3
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from interruptible import certify
+from smoothcert import RunError, open_run
+from smoothcert.store import counts
+from smoothcert.store.file import RunFile
+from smoothcert.store.schema import pack
+
+
+@pytest.fixture(params=[{}, {"radii": [0.1, 0.2], "max_n": 1000}], ids=["fixed", "adaptive"])
+def path(request, tmp_path):
+    settings = {**request.param, "method": "pairwise"} if request.param else {}
+    certify(tmp_path / "run.smoothcert", **settings)
+    return tmp_path / "run.smoothcert"
+
+
+def at_once(path):
+    with RunFile.open_to_read(path) as file:
+        return file.counts(file.plan, np.array([p for p, *_ in file.inputs()]))
+
+
+def row_by_row(path):
+    with RunFile.open_to_read(path) as file:
+        total = np.zeros((2, len(file.inputs()), file.plan.num_classes), dtype=np.int64)
+        seconds = np.zeros(len(file.inputs()))
+        for v in file.votes():
+            total[int(v.phase.value == "estimation"), v.position, v.classes] += v.counts
+            seconds[v.position] += v.seconds
+        return total, seconds
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 20_000])
+def test_both_ways_of_reading_agree(path, chunk, monkeypatch):
+    monkeypatch.setattr(counts, "CHUNK", chunk)
+    quick, slow = at_once(path), row_by_row(path)
+    np.testing.assert_array_equal(quick[0], slow[0])
+    np.testing.assert_allclose(quick[1], slow[1])
+
+
+def rewrite(path, change):
+    """Changes one stored row of votes and writes it with a checksum that is right."""
+    with RunFile.open_to_read(path) as file:
+        votes = list(file.votes())
+    old = votes[-1]
+    row = pack(change(old))
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "DELETE FROM votes WHERE position = ? AND phase = ? AND first = ?", (old.position, old.phase, old.first)
+        )
+        database.execute("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"position": 10**6},
+        {"position": -1},
+        {"draws": 10**6},
+        {"counts": "one more"},
+        {"classes": "too large"},
+    ],
+    ids=str,
+)
+def test_rows_that_contradict_the_plan(path, change):
+    def spoil(votes):
+        values = dict(change)
+        if "counts" in values:
+            values["counts"] = votes.counts + 1
+        if "classes" in values:
+            values["classes"] = votes.classes + 3
+        return replace(votes, **values)
+
+    rewrite(path, spoil)
+    assert at_once(path) is None
+    with pytest.raises(RunError):
+        len(open_run(path))
+
+
+def test_a_damaged_row(path):
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE votes SET seconds = 1, draws = draws + 1 WHERE position = 3 AND phase = 'selection'")
+    database.close()
+    assert at_once(path) is None
+    with pytest.raises(RunError, match="input number 3"):
+        len(open_run(path))
+
+
+def test_a_block_that_is_stored_twice(tmp_path):
+    path = certify(tmp_path / "run.smoothcert").path
+    with RunFile.open_to_read(path) as file:
+        votes = [v for v in file.votes() if v.position == 2 and v.phase.value == "estimation"]
+    longest = max(votes, key=lambda v: v.last - v.first)
+    assert longest.last - longest.first > 1
+    again = replace(longest, first=longest.first + 1, draws=longest.draws - 100)
+    again = replace(again, classes=np.array([0]), counts=np.array([again.draws]))
+    with sqlite3.connect(path) as database:
+        database.execute("INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", pack(again))
+    database.close()
+    assert at_once(path) is None
+    with pytest.raises(RunError, match="contradict"):
+        len(open_run(path))

@@ -1,0 +1,73 @@
+"""A model that is not deterministic is found out by --check-determinism, and its run certifies nothing."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from interruptible import Items, certify, votes
+from smoothcert import RunError, open_run
+
+
+class DropoutLeftOn(torch.nn.Module):
+    """Functional dropout that does not ask whether the model is being trained: a common mistake."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = torch.nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.inner(torch.nn.functional.dropout(x.flatten(1), 0.2))
+
+
+class Deterministic(DropoutLeftOn):
+    def forward(self, x):
+        return self.inner(x.flatten(1))
+
+
+def rarely_random():
+    """A callable that answers at random for one draw in a hundred."""
+    generator, weights = np.random.default_rng(0), np.random.default_rng(1).normal(size=(16, 3))
+
+    def model(batch):
+        scores = batch.reshape(len(batch), -1) @ weights
+        scores[generator.random(len(batch)) < 0.01, generator.integers(3)] += 1000
+        return scores
+
+    return model
+
+
+@pytest.mark.parametrize("plan", [{}, {"radii": [0.1, 0.2], "max_n": 2000}], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("model", [DropoutLeftOn, rarely_random], ids=lambda m: m.__name__)
+def test_a_random_model(tmp_path, model, plan):
+    path = tmp_path / "run.smoothcert"
+    with pytest.raises(RunError, match=r"certifies nothing: its model is not deterministic \(input number \d+, drawn"):
+        certify(path, model(), check_determinism=True, **plan)
+    run = open_run(path)
+    for use in (run.certificates, run.to_pandas):
+        with pytest.raises(RunError, match="certifies nothing: its model is not deterministic"):
+            use()
+    with pytest.raises(RunError, match="certifies nothing"):
+        certify(path, model(), **plan)
+
+
+def test_a_deterministic_model_is_not_disturbed(tmp_path):
+    before = votes(certify(tmp_path / "plain.smoothcert", Deterministic()))
+    assert votes(certify(tmp_path / "checked.smoothcert", Deterministic(), check_determinism=True)) == before
+
+
+def test_what_is_drawn_again_is_a_small_share(tmp_path):
+    calls = itertools.count()
+    weights = np.random.default_rng(1).normal(size=(16, 3))
+
+    def model(batch):
+        next(calls)
+        return batch.reshape(len(batch), -1) @ weights
+
+    images = np.random.default_rng(0).random((200, 1, 4, 4)).astype(np.float32)
+    certify(tmp_path / "plain.smoothcert", model, Items(images), n=450)
+    plain = next(calls)
+    certify(tmp_path / "checked.smoothcert", model, Items(images), n=450, check_determinism=True)
+    assert next(calls) - 2 * plain < 0.2 * plain
