@@ -1,0 +1,61 @@
+"""What attacks found, in files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.attacks.against import Search
+from smoothcert.attacks.smallest import Attack
+from smoothcert.errors import InputError
+from smoothcert.store.export import write_whole
+
+
+def check_format(path: Path) -> None:
+    """Refuses a file that `write_attack` cannot write."""
+    if path.suffix not in (".json", ".csv"):
+        raise InputError(f"{path} is neither .json nor .csv: choose another --out.")
+
+
+def write_attack(
+    path: Path, attack: Attack, ids: Sequence[str], labels: Sequence[int], settings: Mapping[str, object]
+) -> None:
+    """A .csv with a row for each input, or a .json that holds the settings and the robust accuracy as well."""
+    check_format(path)
+    norms = [norm if math.isfinite(norm) else None for norm in attack.norms.tolist()]
+    rows = [{"id": i, "label": k, "norm": norm} for i, k, norm in zip(ids, labels, norms, strict=True)]
+    if path.suffix == ".csv":
+        won = [{f"robust at {e:g}": int(not s) for e, s in zip(attack.eps, row, strict=True)} for row in attack.success]
+        write_whole(path, lambda partial: _csv(partial, [{**a, **b} for a, b in zip(rows, won, strict=True)]))
+        return
+    accuracy = {f"{e:g}": a for e, a in zip(attack.eps, attack.robust_accuracy.tolist(), strict=True)}
+    record = {**settings, "robust_accuracy": accuracy, "inputs": rows}
+    write_whole(path, lambda partial: partial.write_text(json.dumps(record, indent=1)))
+
+
+def write_violations(path: Path, search: Search) -> None:
+    """An .npz with a row for each violation: id, certified, found, radius, norm and delta."""
+
+    def column(name: str) -> NDArray[np.generic]:
+        return np.array([getattr(violation, name) for violation in search.violations])
+
+    columns = {name: column(name) for name in ("id", "certified", "found", "radius", "norm", "delta")}
+
+    def write(partial: Path) -> None:
+        with partial.open("wb") as file:
+            np.savez(file, **columns)  # type: ignore[arg-type]
+
+    write_whole(path, write)
+
+
+def _csv(path: Path, rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
