@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import warnings
@@ -16,6 +17,9 @@ from torch import Tensor, nn
 from smoothcert.errors import InputError
 
 State = dict[str, Tensor]
+
+CONFIGURATION = "configuration"
+"""The entry of a safetensors file's metadata with the configuration of its training, as JSON."""
 
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
@@ -36,6 +40,18 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
         raise InputError(f"The weights in {path} do not fit the model: {best.report()}.")
     # Files from before PyTorch 0.4.1 have no num_batches_tracked; the module's own value stays.
     module.load_state_dict({**expected, **best.state})
+
+
+def read_configuration(path: str | Path) -> dict[str, Any] | None:
+    """How the weights in a file were trained, by `smoothcert train`: `arch`, `options`, `sigma`, …; None elsewhere."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get(CONFIGURATION)
+        configuration = None if text is None else json.loads(text)
+    except (safetensors.SafetensorError, OSError, ValueError):
+        return None
+    known = isinstance(configuration, dict) and isinstance(configuration.get("options"), dict)
+    return configuration if known else None
 
 
 def _read(path: Path) -> State:

@@ -11,20 +11,21 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.imports import import_object
-from smoothcert.models.checkpoints import load_weights
+from smoothcert.models.checkpoints import load_weights, read_configuration
 from smoothcert.models.registry import build
 
-SHIPPED_WEIGHTS = {"digits_cnn": Path(__file__).with_name("digits_cnn.safetensors")}
-"""Weights of the demo's network; `python -m smoothcert.training.digits` makes them."""
+SHIPPED_WEIGHTS = {name: Path(__file__).with_name(f"{name}.safetensors") for name in ("digits_cnn", "digits_lipschitz")}
+"""Weights of the networks for the digits; `python -m smoothcert.training.digits`, or `.digits_lipschitz`, makes them."""
 
-
+"""Weights of the networks for digits; `python -m smoothcert.training.digits`, or `.digits_lipschitz`, makes them."""
 def load_model(
     spec: str, *, weights: Path | None = None, num_classes: int | None = None, device: str = "auto"
 ) -> torch.nn.Module | Callable[..., Any] | Path:
     """`package.module:factory`, called without arguments, or a built-in architecture; with weights where given.
 
-    A module is moved to the device; `auto` is CUDA where there is one, else Apple's MPS, else the CPU. An
-    .onnx file stays a path, for ONNX Runtime to open.
+    Weights from `smoothcert train` bring the options of the architecture with them. A module is moved to the
+    device; `auto` is CUDA where there is one, else Apple's MPS, else the CPU. An .onnx file stays a path, for
+    ONNX Runtime to open.
     """
     if spec.endswith(".onnx"):
         if weights is not None:
@@ -38,7 +39,8 @@ def load_model(
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise InputError(f"the factory {spec} raised {reason}: call it by hand to find out why.") from error
     else:
-        model = build(spec) if num_classes is None else build(spec, num_classes=num_classes)
+        options = _trained_options(spec, weights)
+        model = build(spec, **(options if num_classes is None else {**options, "num_classes": num_classes}))
     if not callable(model):
         raise InputError(f"{spec} returned {type(model).__name__}: it must return a torch module or a callable.")
     weights = weights or SHIPPED_WEIGHTS.get(spec)
@@ -48,15 +50,26 @@ def load_model(
         load_weights(model, weights)
     elif ":" not in spec:
         print(f"warning: {spec} has random weights without --weights.", file=sys.stderr)
-    return _to_device(model, device) if isinstance(model, torch.nn.Module) else model
+    return model.to(choose_device(device)) if isinstance(model, torch.nn.Module) else model
 
 
-def _to_device(module: torch.nn.Module, name: str) -> torch.nn.Module:
+def choose_device(name: str) -> torch.device:
+    """The device of that name; `auto` is CUDA where there is one, else Apple's MPS, else the CPU."""
     if name == "auto":
         cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
         name = "cuda" if cuda else "mps" if mps else "cpu"
     try:
-        return module.to(torch.device(name))
+        return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"device {name!r} cannot be used ({reason}): choose another with --device.") from None
+
+
+def _trained_options(spec: str, weights: Path | None) -> dict[str, Any]:
+    configuration = None if weights is None else read_configuration(weights)
+    if configuration is None:
+        return {}
+    if configuration["arch"] != spec:
+        raise InputError(f"the weights in {weights} are those of {configuration['arch']}, not of {spec}.")
+    options: dict[str, Any] = configuration["options"]
+    return options

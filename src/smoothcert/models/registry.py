@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
 from typing import Any
 
 from torch import nn
@@ -10,10 +13,18 @@ from torch import nn
 from smoothcert.errors import InputError
 from smoothcert.models.cifar_small import cifar_small
 from smoothcert.models.digits import digits_cnn
+from smoothcert.models.digits_lipschitz import digits_lipschitz
+from smoothcert.models.liresnet import liresnet
 from smoothcert.models.resnet import resnet50
 from smoothcert.models.resnet_cifar import cifar_resnet
 
-_BUILDERS = {"resnet50": resnet50, "digits_cnn": digits_cnn, "cifar_small": cifar_small}
+_BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "resnet50": resnet50,
+    "digits_cnn": digits_cnn,
+    "digits_lipschitz": digits_lipschitz,
+    "cifar_small": cifar_small,
+    "liresnet": liresnet,
+}
 _CIFAR_DEPTHS = (20, 32, 44, 56, 110)
 
 
@@ -28,8 +39,13 @@ def build(name: str, **options: Any) -> nn.Module:
     >>> sum(p.numel() for p in build("cifar_resnet20", num_classes=10).parameters())
     272474
     """
-    if name in _BUILDERS:
-        return _BUILDERS[name](**options)
     if match := re.fullmatch(r"cifar_resnet(\d+)", name):
-        return cifar_resnet(int(match[1]), **options)
-    raise InputError(f"There is no built-in model {name!r}: use one of {', '.join(names())}.")
+        builder: Callable[..., nn.Module] = partial(cifar_resnet, int(match[1]))
+    elif name in _BUILDERS:
+        builder = _BUILDERS[name]
+    else:
+        raise InputError(f"There is no built-in model {name!r}: use one of {', '.join(names())}.")
+    known = signature(builder).parameters
+    if unknown := sorted(set(options) - set(known)):
+        raise InputError(f"The model {name} has no option {unknown[0]!r}: use one of {', '.join(known)}.")
+    return builder(**options)

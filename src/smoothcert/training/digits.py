@@ -14,11 +14,15 @@ from smoothcert.models import build
 from smoothcert.training.gaussian import train_with_noise
 
 
+def training_digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """The images and labels of the 1 497 training digits."""
+    examples = list(map(digits(train=True).__getitem__, range(len(digits(train=True)))))
+    return torch.from_numpy(np.stack([e.array for e in examples])), torch.tensor([e.label for e in examples])
+
+
 def train_digits(sigma: float = 0.25, epochs: int = 300, seed: int = 0) -> torch.nn.Module:
     """digits_cnn after training on the 1 497 training digits under noise; about ten seconds on two cores."""
-    examples = list(map(digits(train=True).__getitem__, range(len(digits(train=True)))))
-    images = torch.from_numpy(np.stack([e.array for e in examples]))
-    labels = torch.tensor([e.label for e in examples])
+    images, labels = training_digits()
     torch.manual_seed(seed)
     module = build("digits_cnn")
     train_with_noise(module, images, labels, sigma=sigma, epochs=epochs, seed=seed)

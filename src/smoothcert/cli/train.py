@@ -1,0 +1,93 @@
+"""smoothcert train"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from smoothcert.cli import arguments as arg
+from smoothcert.cli.progress import Meter
+from smoothcert.data import open_data
+from smoothcert.training import Epoch, open_training_data
+from smoothcert.training import train as run_training
+
+
+def train(
+    arch: Annotated[str, typer.Argument(metavar="ARCH", help="A built-in architecture, such as cifar_resnet20.")],
+    data: arg.Data,
+    sigma: Annotated[float, typer.Option(help="Standard deviation of the noise in training; 0 for none.")],
+    out: Annotated[Path, typer.Option(help="The folder of the training.")],
+    preset: Annotated[str, typer.Option(help="fast (one cycle, 10 epochs) or cohen (steps, 90 epochs).")] = "fast",
+    epochs: Annotated[int | None, typer.Option(help="Epochs; the preset's unless given.")] = None,
+    batch: Annotated[int, typer.Option(help="Images a step.")] = 256,
+    rate: Annotated[float | None, typer.Option(help="Largest learning rate; the preset's unless given.")] = None,
+    margin: Annotated[float, typer.Option(help="Radius that liresnet is trained to prove.")] = 0.25,
+    augment: Annotated[bool, typer.Option("--augment/--no-augment", help="Random crops and flips.")] = True,
+    validation: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Data that judge each epoch, by at most 1 000 of their inputs.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=NUMBER", help="An option of ARCH, as width=64; repeatable.")
+    ] = None,
+    precision: Annotated[str, typer.Option(help="bf16, fp32, or auto: bf16 where the hardware has it.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Names the first weights, the order and the noise.")] = 0,
+    device: arg.Device = "auto",
+    resize: arg.Resize = None,
+    crop: arg.Crop = None,
+) -> None:
+    """Train a network under noise. Stopped at any moment, the same command goes on to the same weights.
+
+    Example: `smoothcert train cifar_small cifar10/train.parquet --sigma 0.5 --out small-0.5`
+    """
+    console = Console()
+    with Meter("training", "images") as meter:
+        try:
+            log = run_training(
+                arch,
+                open_training_data(data, resize=resize, crop=crop),
+                sigma=sigma,
+                out=out,
+                preset=preset,
+                epochs=epochs,
+                batch=batch,
+                rate=rate,
+                margin=margin,
+                augment=augment,
+                validation=None if validation is None else open_data(validation, resize=resize, crop=crop),
+                options=arg.settings(option or []),
+                precision=precision,
+                seed=seed,
+                device=device,
+                on_progress=meter,
+            )
+        except KeyboardInterrupt:
+            meter.bar.stop()
+            console.print(
+                f"Stopped. {out} keeps the epochs that are done: run the same command to go on.",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+            raise typer.Exit(1) from None
+    _print(log, console)
+    best = out / "best.safetensors"
+    console.print(
+        f"Weights are in {best}: smoothcert certify {arch} DATA --weights {best} --sigma {sigma:g}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _print(log: list[Epoch], console: Console) -> None:
+    table = Table("epoch", "loss", "accuracy", "validation", "seconds")
+    for epoch in log:
+        validation = "" if epoch.validation is None else f"{epoch.validation:.1%}"
+        table.add_row(
+            str(epoch.epoch), f"{epoch.loss:.3f}", f"{epoch.accuracy:.1%}", validation, f"{epoch.seconds:.0f}"
+        )
+    console.print(table)

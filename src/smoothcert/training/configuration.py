@@ -1,0 +1,72 @@
+"""What a training is, and what it says of each epoch."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from smoothcert.errors import InputError
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """All that decides the weights, up to the rounding of the machine; every file of the training keeps it.
+
+    `data` and `validation` are fingerprints; `margin` is the radius of the margin loss, None for the cross entropy.
+    """
+
+    arch: str
+    options: dict[str, Any]
+    data: str
+    validation: str | None
+    sigma: float
+    preset: str
+    epochs: int
+    batch: int
+    rate: float
+    margin: float | None
+    augment: bool
+    precision: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and self.sigma >= 0):
+            raise InputError(f"sigma is {self.sigma}: it is a standard deviation, 0 for training without noise.")
+        for name in ("epochs", "batch", "rate", "margin"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise InputError(f"{name} is {value}: it must be above 0.")
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def require_equal(self, text: str, where: object) -> None:
+        """Refuse to go on with the training of another configuration."""
+        here, there = json.loads(self.text), json.loads(text)
+        for name in here:
+            if here[name] != there.get(name):
+                raise InputError(
+                    f"{where} holds a training with {name} {there.get(name)}, not {here[name]}: choose another --out."
+                )
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A line of the log: mean loss and accuracy on the augmented noisy images, and accuracy on the validation images.
+
+    `rate` is that of the last step.
+    """
+
+    epoch: int
+    rate: float
+    loss: float
+    accuracy: float
+    validation: float | None
+    seconds: float
+
+    @property
+    def judged(self) -> float:
+        return self.accuracy if self.validation is None else self.validation

@@ -1,0 +1,321 @@
+"""One training: from a configuration to weights, the same ones however often it is stopped on the way."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from smoothcert.data import Dataset, as_dataset, digits, open_data, select
+from smoothcert.errors import InputError, RunError
+from smoothcert.models import build
+from smoothcert.models.checkpoints import CONFIGURATION
+from smoothcert.models.liresnet import LiResNet
+from smoothcert.models.loading import choose_device
+from smoothcert.training.augment import crops_and_flips
+from smoothcert.training.configuration import Configuration, Epoch
+from smoothcert.training.margin import MarginLoss
+from smoothcert.training.presets import PRESETS
+
+VALIDATION_IMAGES = 1000
+"""At most so many images, spread over the validation data, judge an epoch."""
+
+
+def train(
+    arch: str,
+    data: Any,
+    *,
+    sigma: float,
+    out: str | Path,
+    preset: str = "fast",
+    epochs: int | None = None,
+    batch: int = 256,
+    rate: float | None = None,
+    margin: float = 0.25,
+    augment: bool = True,
+    validation: Any = None,
+    options: Mapping[str, Any] | None = None,
+    precision: str = "auto",
+    seed: int = 0,
+    device: str = "auto",
+    on_progress: Callable[[int, float], None] = lambda images, done: None,
+) -> list[Epoch]:
+    """Train a built-in architecture under Gaussian noise (Cohen et al., 2019) and return the log.
+
+    Each image is cropped, flipped and gets noise N(0, σ² I); the loss is the cross entropy, for liresnet the margin
+    loss up to the radius `margin`. After each epoch the folder `out` holds `last.safetensors`, `best.safetensors` (by
+    accuracy under noise on the validation data, or without it on the training data), `log.jsonl`, and
+    `state.safetensors`, from which the same call goes on and ends with the same weights.
+    """
+    if preset not in PRESETS:
+        raise InputError(f"there is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
+    if precision not in ("auto", "bf16", "fp32"):
+        raise InputError(f"there is no precision {precision!r}: choose auto, bf16 or fp32.")
+    where = choose_device(device)
+    rows = open_training_data(data) if isinstance(data, str) else as_dataset(data)
+    held_out = None if validation is None else as_dataset(validation)
+    if augment and len(rows.shape) != 3:
+        raise InputError(f"crops and flips are for images, and an input has the shape {rows.shape}: use --no-augment.")
+    built_with = {**_fixed_options(arch, rows), **(options or {})}
+    model = _build(arch, built_with, rows.shape, seed).to(where)
+    configuration = Configuration(
+        arch=arch,
+        options=built_with,
+        data=rows.fingerprint,
+        validation=None if held_out is None else held_out.fingerprint,
+        sigma=sigma,
+        preset=preset,
+        epochs=PRESETS[preset].epochs if epochs is None else epochs,
+        batch=batch,
+        rate=PRESETS[preset].rate if rate is None else rate,
+        margin=margin if arch == "liresnet" else None,
+        augment=augment,
+        precision=_precision(precision, model, rows.shape),
+        seed=seed,
+    )
+    training = _Training(model, configuration, Path(out), where)
+    if len(training.log) < configuration.epochs:
+        images, labels = _load(rows, range(len(rows)), where)
+        if int(labels.max()) >= built_with["num_classes"]:
+            raise InputError(f"{rows.description} has the label {int(labels.max())}: give a larger num_classes.")
+        judges = None if held_out is None else _load(held_out, _spread(held_out), where)
+        training.run(images, labels, judges, on_progress)
+    return training.log
+
+
+def open_training_data(spec: str, *, resize: int | None = None, crop: int | None = None) -> Dataset:
+    """The data set that `spec` names; as training data, `digits` are those that are not held out."""
+    return digits(train=True) if spec == "digits" else open_data(spec, resize=resize, crop=crop)
+
+
+def _fixed_options(arch: str, data: Dataset) -> dict[str, Any]:
+    """The options that the data decide."""
+    classes = data.classes or range(1 + max(data[row].label for row in range(len(data))))
+    fixed: dict[str, Any] = {"num_classes": len(classes)}
+    return {**fixed, "input_shape": list(data.shape)} if arch == "liresnet" else fixed
+
+
+def _precision(asked: str, model: nn.Module, shape: tuple[int, ...]) -> str:
+    """bfloat16 where the hardware multiplies it, which halves the time of a step, and multiplies it right.
+
+    On CPUs oneDNN computes some strided convolutions wrongly in bfloat16 (PyTorch issues 163347 and 169688).
+    """
+    device = next(model.parameters()).device
+    native = {"cuda": torch.cuda.is_bf16_supported, "cpu": getattr(torch.cpu, "_is_avx512_bf16_supported", bool)}
+    if asked == "fp32" or (asked == "auto" and not native.get(device.type, bool)()):
+        return "fp32"
+    x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+    with torch.no_grad():
+        exact, rounded = model.eval()(x), _scores(model, x, "bf16")
+    if float((rounded - exact).norm()) <= 0.25 * float(exact.norm()):
+        return "bf16"
+    if asked == "auto":
+        return "fp32"
+    raise InputError("the scores of this network are wrong in bf16 on this device: use --precision fp32.")
+
+
+def _scores(model: nn.Module, x: Tensor, precision: str) -> Tensor:
+    """The scores in float32, of convolutions and products in the precision."""
+    x = x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        scores: Tensor = model(x)
+    return scores.float()
+
+
+def _load(data: Dataset, rows: range, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The images, as bytes where they are bytes, and the labels."""
+    images = np.empty((len(rows), *data.shape), np.uint8 if data.eight_bit else np.float32)
+    labels = np.empty(len(rows), np.int64)
+    for i, row in enumerate(rows):
+        example = data[row]
+        images[i] = np.rint(255 * example.array) if data.eight_bit else example.array
+        labels[i] = example.label
+    return torch.from_numpy(images).to(device), torch.from_numpy(labels).to(device)
+
+
+def _spread(data: Dataset) -> range:
+    return select(data, skip=-(-len(data) // VALIDATION_IMAGES))
+
+
+def _build(arch: str, options: dict[str, Any], shape: tuple[int, ...], seed: int) -> nn.Module:
+    """The network with its first weights, once it has taken an input."""
+    if seed < 0:
+        raise InputError(f"the seed is {seed}: it must be at least 0.")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build(arch, **options)
+    try:
+        model.eval()(torch.zeros(1, *shape))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{arch} does not take inputs of shape {shape} ({reason}): choose another ARCH.") from None
+    channels_last: nn.Module = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return channels_last
+
+
+class _Training:
+    """The model, its loss and optimiser, and the epochs that are done."""
+
+    def __init__(self, model: nn.Module, configuration: Configuration, out: Path, device: torch.device) -> None:
+        self.model, self.configuration, self.out, self.device = model, configuration, out, device
+        self.loss: nn.Module = nn.CrossEntropyLoss()
+        if isinstance(model, LiResNet) and configuration.margin is not None:
+            self.loss = MarginLoss(model, configuration.margin, self._generator("loss", 0, torch.device("cpu")))
+        self.preset = PRESETS[configuration.preset]
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=configuration.rate,
+            momentum=self.preset.momentum,
+            weight_decay=self.preset.weight_decay,
+            nesterov=self.preset.nesterov,
+        )
+        self.log: list[Epoch] = []
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"the folder {out} cannot be made ({error.strerror}): choose another --out.") from None
+        self._restore()
+
+    def run(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        judges: tuple[Tensor, Tensor] | None,
+        on_progress: Callable[[int, float], None],
+    ) -> None:
+        epochs = self.configuration.epochs
+        on_progress(0, len(self.log) / epochs)
+        seen = 0
+        for epoch in range(len(self.log) + 1, epochs + 1):
+            started = time.perf_counter()
+            loss, right, done = 0.0, 0, 0
+            self.model.train()
+            for x, y, share in self._batches(images, labels, epoch):
+                value, correct = self._step(x, y, (epoch - 1 + share) / epochs)
+                loss, right, done = loss + value * len(y), right + correct, done + len(y)
+                if not math.isfinite(loss):
+                    raise RunError(f"the loss is not finite in epoch {epoch}: start again with a smaller --rate.")
+                on_progress(seen + done, (epoch - 1 + done / len(images)) / epochs)
+            seen += done
+            accuracy = None if judges is None else self._accuracy(*judges)
+            seconds = round(time.perf_counter() - started, 2)
+            rate = self.optimizer.param_groups[0]["lr"]
+            self.log.append(Epoch(epoch, rate, loss / done, right / done, accuracy, seconds))
+            self._save()
+        self.model.eval()
+
+    def _generator(self, purpose: str, number: int, device: torch.device) -> torch.Generator:
+        """A stream for each epoch and purpose, so that nothing of it need be kept for resuming."""
+        entropy = [self.configuration.seed, number, *purpose.encode()]
+        seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
+        return torch.Generator(device).manual_seed(seed)
+
+    def _batches(self, images: Tensor, labels: Tensor, epoch: int) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """Augmented noisy images in random order, their labels, and the share of the epoch before them."""
+        generator = self._generator("training", epoch, self.device)
+        order = torch.randperm(len(images), generator=generator, device=self.device)
+        for start in range(0, len(order), self.configuration.batch):
+            rows = order[start : start + self.configuration.batch]
+            x = images[rows]
+            if self.configuration.augment:
+                x = crops_and_flips(x, generator)
+            yield self._noisy(x, generator), labels[rows], start / len(order)
+
+    def _noisy(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        x = images / 255 if images.dtype == torch.uint8 else images
+        if self.configuration.sigma > 0:
+            x = x + self.configuration.sigma * torch.randn(x.shape, generator=generator, device=self.device)
+        return x
+
+    def _step(self, x: Tensor, y: Tensor, done: float) -> tuple[float, int]:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.configuration.rate * self.preset.schedule(done)
+        scores = _scores(self.model, x, self.configuration.precision)
+        loss = self.loss(scores, y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if isinstance(self.loss, MarginLoss):  # its slope is a product over the layers, and so are its gradients
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return float(loss.detach()), int((scores.detach().argmax(1) == y).sum())
+
+    @torch.no_grad()
+    def _accuracy(self, images: Tensor, labels: Tensor) -> float:
+        """Under noise, the same in every epoch."""
+        self.model.eval()
+        generator = self._generator("validation", 0, self.device)
+        right = 0
+        for start in range(0, len(labels), self.configuration.batch):
+            rows = slice(start, start + self.configuration.batch)
+            scores = _scores(self.model, self._noisy(images[rows], generator), self.configuration.precision)
+            right += int((scores.argmax(1) == labels[rows]).sum())
+        return right / len(labels)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All that changes from step to step, by name."""
+        momenta = {
+            name: self.optimizer.state[p]["momentum_buffer"]
+            for name, p in self.model.named_parameters()
+            if "momentum_buffer" in self.optimizer.state[p]
+        }
+        parts = {"model": self.model.state_dict(), "loss": self.loss.state_dict(), "momentum": momenta}
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+    def _save(self) -> None:
+        """Each file is written whole and renamed; the state comes last, so that what it lacks is done again."""
+        now = self.log[-1]
+        about = {"epoch": str(now.epoch), "accuracy": str(now.judged)}
+        weights = self.model.state_dict()
+        lines = [json.dumps(asdict(epoch)) for epoch in self.log]
+        try:
+            self._write("last.safetensors", self._file(weights, about))
+            if now.judged >= max(epoch.judged for epoch in self.log):
+                self._write("best.safetensors", self._file(weights, about))
+            self._write("log.jsonl", "".join(f"{line}\n" for line in lines).encode())
+            self._write("state.safetensors", self._file(self._tensors(), {"log": f"[{','.join(lines)}]"}))
+        except OSError as error:
+            raise RunError(
+                f"epoch {now.epoch} cannot be kept in {self.out} ({error.strerror}): make room and run the same again."
+            ) from None
+
+    def _file(self, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
+        plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        return save(plain, {CONFIGURATION: self.configuration.text, **about})
+
+    def _write(self, name: str, content: bytes) -> None:
+        partial = self.out / f"{name}.part"
+        partial.write_bytes(content)
+        os.replace(partial, self.out / name)
+
+    def _restore(self) -> None:
+        path = self.out / "state.safetensors"
+        if not path.is_file():
+            return
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path} cannot be read ({error}): choose another --out.") from None
+        self.configuration.require_equal(about.get(CONFIGURATION, "{}"), self.out)
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "loss": {}, "momentum": {}}
+        for key, tensor in tensors.items():
+            part, name = key.split(".", 1)
+            parts[part][name] = tensor
+        self.model.load_state_dict(parts["model"])
+        self.loss.load_state_dict(parts["loss"])
+        for name, momentum in parts["momentum"].items():
+            parameter = self.model.get_parameter(name)
+            self.optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
+        self.log = [Epoch(**entry) for entry in json.loads(about["log"])]
