@@ -9,15 +9,20 @@ from typing import Annotated
 
 import typer
 
+from smoothcert.cli.attack import attack
 from smoothcert.cli.certify import certify
 from smoothcert.cli.demo import demo
+from smoothcert.cli.doctor import doctor
 from smoothcert.cli.export import export
 from smoothcert.cli.import_ import import_
+from smoothcert.cli.lipschitz import lipschitz
+from smoothcert.cli.merge import merge
 from smoothcert.cli.predict import predict
 from smoothcert.cli.recertify import recertify
 from smoothcert.cli.report import report
 from smoothcert.cli.reproduce import reproduce
 from smoothcert.cli.show import show
+from smoothcert.cli.train import train
 from smoothcert.errors import InputError, RunError
 
 app = typer.Typer(
@@ -32,7 +37,12 @@ app.command("demo")(demo)
 app.command("certify")(certify)
 app.command("predict")(predict)
 app.command("recertify")(recertify)
+app.command("attack")(attack)
+app.command("lipschitz")(lipschitz)
+app.command("train")(train)
 app.command("show")(show)
+app.command("doctor")(doctor)
+app.command("merge")(merge)
 app.command("export")(export)
 app.command("import")(import_)
 app.command("report")(report)

@@ -37,6 +37,7 @@ def demo(
             load_model("digits_cnn", device="cpu"),
             digits(train=False),
             sigma=0.25,
+            noise="grid",
             out=out,
             limit=200,
             model_name="digits_cnn",

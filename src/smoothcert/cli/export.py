@@ -21,11 +21,15 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file to write; beside the run unless given.")] = None,
     method: Annotated[str | None, typer.Option(help="Method; the declared one unless given.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Risk; the declared one unless given.")] = None,
+    estimated: Annotated[
+        bool,
+        typer.Option("--estimated", help="What rests on estimated Lipschitz constants instead: that is no proof."),
+    ] = False,
 ) -> None:
     """Write a run's certificates for other programs.
 
     Example: `smoothcert export digits_cnn-digits-sigma0.25.smoothcert --format tsv --out digits.tsv`
     """
-    path = out or beside(run, f".{format}")
-    count = export_run(open_run(run), path, format, method, alpha)
+    path = out or beside(run, f"{'-estimated' if estimated else ''}.{format}")
+    count = export_run(open_run(run), path, format, method, alpha, estimated)
     Console().print(f"Wrote {count} certificates to {path}", highlight=False, markup=False, soft_wrap=True)

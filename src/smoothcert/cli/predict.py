@@ -31,6 +31,8 @@ def predict(
     alpha: arg.Alpha = 0.001,
     limit: arg.Limit = None,
     skip: arg.Skip = 1,
+    noise: arg.Noise = None,
+    levels: arg.Levels = None,
     seed: arg.Seed = 0,
     batch: arg.Batch = "auto",
     device: arg.Device = "auto",
@@ -47,6 +49,7 @@ def predict(
     Example: `smoothcert predict digits_cnn digits --weights digits.safetensors --sigma 0.25 --limit 20`
     """
     dataset = open_data(data, classes=classes, resize=resize, crop=crop)
+    kind, steps = arg.noise_of(noise, levels, dataset)
     rows = select(dataset, skip=skip, limit=limit)
     loaded = load_model(model, weights=weights, num_classes=num_classes, device=device)
     smoothed = SmoothedClassifier(
@@ -54,6 +57,8 @@ def predict(
         sigma=sigma,
         num_classes=num_classes or count_classes(loaded, dataset),
         engine=engine,
+        noise=kind,
+        levels=steps,
         seed=seed,
         batch=arg.batch_size(batch),
     )
@@ -71,7 +76,7 @@ def predict(
     if out is not None:
         write_whole(out, lambda path: path.write_text("\n".join(lines) + "\n"))
     Console().print(
-        f"{len(rows)} inputs, σ = {sigma:g}, n = {n:,}, α = {alpha:g}: {right / len(rows):.3f} right, "
+        f"{len(rows)} inputs, {kind} noise σ = {sigma:g}, n = {n:,}, α = {alpha:g}: {right / len(rows):.3f} right, "
         f"{abstained / len(rows):.3f} abstained" + (f"; written to {out}" if out else ""),
         highlight=False,
     )

@@ -14,10 +14,10 @@ LINE_SECONDS = 10.0
 
 
 class Meter:
-    """The share that is done, the rate of draws and the time left, on standard error."""
+    """The share that is done, the rate of draws, or of another unit, and the time left, on standard error."""
 
-    def __init__(self, what: str) -> None:
-        self.what, self.started, self.printed = what, monotonic(), monotonic()
+    def __init__(self, what: str, unit: str = "draws") -> None:
+        self.what, self.unit, self.started, self.printed = what, unit, monotonic(), monotonic()
         self.done_before = 0.0
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -44,10 +44,39 @@ class Meter:
             self.done_before, self.started = done, now
             return
         elapsed = max(now - self.started, 1e-3)
-        text = f"{draws / elapsed:,.0f} draws/s"
+        text = f"{draws / elapsed:,.0f} {self.unit}/s"
         if done > self.done_before:
             text += f", {timedelta(seconds=round(elapsed * (1 - done) / (done - self.done_before)))} left"
         self.bar.update(self.task, completed=done, rate=text)
         if self.bar.disable and now - self.printed > LINE_SECONDS:
             self.printed = now
-            print(f"{self.what}: {done:.0%} done, {draws:,} draws, {text}", file=sys.stderr, flush=True)
+            print(f"{self.what}: {done:.0%} done, {draws:,} {self.unit}, {text}", file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        """A line above the bar."""
+        self.bar.console.print(text, highlight=False, markup=False, soft_wrap=not self.bar.console.is_terminal)
+
+
+class Meters:
+    """One meter after the other, each for a part that has a name."""
+
+    def __init__(self) -> None:
+        self.meter: Meter | None = None
+
+    def __enter__(self) -> Meters:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __call__(self, what: str, draws: int, done: float) -> None:
+        if self.meter is None or self.meter.what != what:
+            self.stop()
+            self.meter = Meter(what).__enter__()
+        self.meter(draws, done)
+
+    def stop(self) -> None:
+        if self.meter is not None:
+            self.meter.bar.stop()

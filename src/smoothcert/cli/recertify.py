@@ -9,15 +9,18 @@ from rich.console import Console
 
 from smoothcert.bounds import METHODS
 from smoothcert.cli import arguments as arg
-from smoothcert.cli.tables import print_methods
+from smoothcert.cli.tables import columns_of, print_estimates, print_methods
 from smoothcert.errors import RunError
 from smoothcert.store import open_run
 
 
 def recertify(
     run: arg.RunPath,
-    method: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(METHODS),
+    method: Annotated[
+        str | None, typer.Option(help="Methods, separated by commas; all that fit the votes unless given.")
+    ] = None,
     alpha: Annotated[float | None, typer.Option(help="Risk; the run's own unless given.")] = None,
+    estimated: arg.Estimated = False,
 ) -> None:
     """Compute certificates again from the stored votes, by other methods or at another level. No model is needed.
 
@@ -27,8 +30,13 @@ def recertify(
     opened = open_run(run)
     if not len(opened):
         raise RunError(f"{run} has no input with all its draws yet: let certify finish first.")
-    methods = [m.strip() for m in method.split(",")]
-    print_methods({m: opened.certificates(m, alpha) for m in methods}, opened, console)
+    methods = list(opened.methods) if method is None else [m.strip() for m in method.split(",")]
+    print_methods(columns_of(opened, methods, alpha), opened, console)
+    print_estimates(opened, methods, alpha, estimated, console)
+    if opened.soft and any(m in METHODS for m in methods):
+        console.print(
+            "Soft and hard votes make two classifiers: what hard-vote methods prove is about the one with most votes."
+        )
     if len(methods) > 1:
         console.print(
             f"The run declared {opened.plan.method} before its first draw. Each column holds at its own α; taking the "

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from smoothcert.cli import arguments as arg
 from smoothcert.report.tables import larger
 from smoothcert.report.write import FORMATS, write_report
 from smoothcert.store import open_run
@@ -31,6 +32,7 @@ def report(
     rho: Annotated[float, typer.Option(help="Risk of the statement on the whole set.")] = 0.001,
     radii: Annotated[str | None, typer.Option(help="Radii of the table, separated by commas.")] = None,
     names: Annotated[str | None, typer.Option(help="Names of the runs, separated by commas.")] = None,
+    estimated: arg.Estimated = False,
 ) -> None:
     """Write what runs prove as one page for the browser, or as a figure or a table for a paper.
 
@@ -45,6 +47,7 @@ def report(
         rho=rho,
         radii=_split(radii),
         names=_split(names) or (),
+        estimated=estimated,
     )
     console = Console()
     if paired:

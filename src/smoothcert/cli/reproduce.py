@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from smoothcert.experiments.counter_example import ALPHA, MORE, N, P, counter_example
+from smoothcert.cli.progress import Meters
+from smoothcert.errors import InputError
+from smoothcert.experiments import CLAIMS
+from smoothcert.experiments.reproduction import Result, Scale, Setting, write
 
 
-class Claim(str, Enum):
-    """What can be reproduced."""
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help=f"The claim: {', '.join(CLAIMS)}.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every claim, one after the other.")] = False,
+    scale: Annotated[
+        Scale, typer.Option(help="smoke: digits, a minute. cpu: CIFAR-10, an hour or two. paper: needs a GPU.")
+    ] = Scale.SMOKE,
+    data: Annotated[Path | None, typer.Option(help="CIFAR-10: its test set, or the folder of test.parquet.")] = None,
+    imagenet: Annotated[Path | None, typer.Option(help="ImageNet's validation folder (paper scale).")] = None,
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="Folder of trained networks (experiments/models), or of Cohen's archive.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for numbers, figures and run files.")] = Path("reproduction"),
+) -> None:
+    """Compute a figure or table of the paper again: numbers as JSON, figures as PNG and SVG. It resumes when stopped.
 
-    COUNTER_EXAMPLE = "counter-example"
-
-
-def reproduce(name: Annotated[Claim, typer.Argument(help="The claim.")]) -> None:
-    """Compute a claim of the paper again.
-
-    Example: `smoothcert reproduce counter-example`
+    Example: `smoothcert reproduce confidence --scale cpu --data cifar10 --out reproduction`
     """
-    table = Table(
-        title=f"Exact probability that the claimed radius is right, α = {ALPHA}: at least {1 - ALPHA} is wanted",
-        title_justify="left",
-    )
-    table.add_column("method", no_wrap=True)
-    for heading in (f"p, n={N}", f"p, n={MORE}", f"worst p, n={N}"):
-        table.add_column(heading, justify="right")
-    for row in counter_example():
-        found = (row.coverage, row.coverage_of_more, row.worst)
-        cells = [f"{value:.3f}" + ("" if value >= 1 - ALPHA else " ✗") for value in found]
-        table.add_row(row.method, *cells)
-        table.add_row("", "", "", "({})".format(", ".join(f"{v:.2f}" for v in row.worst_p)))
+    if every == (name is not None):
+        raise InputError(f"name one claim or pass --all: {', '.join(CLAIMS)}.")
+    if name is not None and name not in CLAIMS:
+        raise InputError(f"unknown claim {name!r}: choose one of {', '.join(CLAIMS)}.")
+    out.mkdir(parents=True, exist_ok=True)
     console = Console()
-    console.print(f"p = {P}", highlight=False)
+    for claim in [name] if name is not None else CLAIMS:
+        with Meters() as meters:
+            setting = Setting(scale, out, data, imagenet, checkpoints, meters)
+            try:
+                result = CLAIMS[claim](setting)
+            except KeyboardInterrupt:
+                meters.stop()
+                console.print(f"Stopped. {out} keeps what was done: run the same command to go on.", markup=False)
+                raise typer.Exit(1) from None
+        _print(result, console)
+        paths = write(claim, result, setting)
+        console.print("Written: " + ", ".join(map(str, paths)) + "\n", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print(result: Result, console: Console) -> None:
+    table = Table(title=result.title, title_justify="left")
+    for i, heading in enumerate(result.columns):
+        table.add_column(heading, justify="left" if i == 0 else "right")
+    for row in result.rows:
+        table.add_row(*row)
     console.print(table, highlight=False)
+    for remark in result.remarks:
+        console.print(remark, highlight=False, markup=False)

@@ -13,7 +13,7 @@ from smoothcert.cli.tables import print_run
 from smoothcert.store import open_run
 
 
-def show(run: arg.RunPath) -> None:
+def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
     """Show a run's plan, its progress and what it proves; also while it is being written.
 
     Example: `smoothcert show digits_cnn-digits-sigma0.25.smoothcert`
@@ -40,4 +40,4 @@ def show(run: arg.RunPath) -> None:
     ):
         table.add_row(name, escape(str(value)))
     console.print(table, highlight=False)
-    print_run(opened, console)
+    print_run(opened, console, estimated)

@@ -9,21 +9,25 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from smoothcert.certificate import Certificate
+from smoothcert.bounds import SOFT_METHODS
+from smoothcert.certificate import ESTIMATED, PROVED, Certificate
+from smoothcert.errors import InputError
 from smoothcert.report.summary import certified_radii, summarise, usual_radii
 from smoothcert.store.run import Run
 
 
-def print_run(run: Run, console: Console) -> None:
-    """The end of `certify`: what was proved, and what it took."""
+def print_run(run: Run, console: Console, estimated: bool = False) -> None:
+    """The end of `certify`: what was proved, and what it took; where asked, a second table of what is estimated."""
     if not len(run):
         console.print("No input has all its draws yet.")
         return
     certificates = run.certificates()
-    print_methods({run.plan.method: certificates}, run, console)
+    print_methods(columns_of(run, [run.plan.method]), run, console)
+    print_estimates(run, [run.plan.method], None, estimated, console)
     seconds = float(run.tally.seconds.sum())
     rate = f", {run.draws / seconds:,.0f} draws/s" if seconds and run.draws else ""
     console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
+    console.print(f"noise: {run.plan.noise_in_words}", highlight=False)
     if run.plan.sequential:
         used = [c.n for c in certificates]
         console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")
@@ -36,8 +40,33 @@ def print_run(run: Run, console: Console) -> None:
         )
 
 
-def print_methods(columns: Mapping[str, Sequence[Certificate]], run: Run, console: Console) -> None:
-    """Certified accuracy against radius, a column each method."""
+def columns_of(run: Run, methods: Sequence[str], alpha: float | None = None) -> dict[str, Sequence[Certificate]]:
+    """What is proved, by method; a single one with a proved Lipschitz constant also without it."""
+    columns: dict[str, Sequence[Certificate]] = {m: run.certificates(m, alpha) for m in methods}
+    if run.plan.constant is not None and len(methods) == 1 and methods[0] in SOFT_METHODS:
+        columns = {f"{methods[0]}, L = ∞": run.certificates(methods[0], alpha, plain=True), **columns}
+    return columns
+
+
+def print_estimates(run: Run, methods: Sequence[str], alpha: float | None, asked: bool, console: Console) -> None:
+    """What rests on estimated Lipschitz constants, in a table of its own, or how to ask for it."""
+    if run.estimates and asked:
+        soft = [m for m in methods if m in SOFT_METHODS]
+        print_methods(
+            {f"{m}, estimated": run.certificates(m, alpha, estimated=True) for m in soft}, run, console, ESTIMATED
+        )
+    elif run.estimates:
+        console.print("Radii from the estimated Lipschitz constants are no proof: --estimated shows them.")
+    elif asked:
+        raise InputError(f"{run.path} has no estimated constants: certify with --lipschitz local for them.")
+    if run.soft:
+        console.print(f"votes: {run.votes_in_words}", highlight=False)
+
+
+def print_methods(
+    columns: Mapping[str, Sequence[Certificate]], run: Run, console: Console, basis: str = PROVED
+) -> None:
+    """Certified accuracy against radius, a column each method, all on one basis."""
     won = {name: certified_radii(certificates, run.labels) for name, certificates in columns.items()}
     radii = np.array(run.plan.radii) if run.plan.radii else usual_radii(max(max(w.max(), 0.0) for w in won.values()))
     summaries = {name: summarise(certificates, run.labels, radii) for name, certificates in columns.items()}
@@ -48,13 +77,16 @@ def print_methods(columns: Mapping[str, Sequence[Certificate]], run: Run, consol
         title_justify="left",
         min_width=60,
     )
-    table.add_column("certified accuracy")
+    table.add_column("certified accuracy" if basis == PROVED else f"accuracy, {basis}")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name.replace("-", "-\n"), justify="right")
     table.add_row("right class, any radius", *(f"{s.accuracy:.3f}" for s in summaries.values()))
     for i, radius in enumerate(radii):
         table.add_row(f"at radius {radius:g}", *(f"{s.certified[i]:.3f}" for s in summaries.values()))
     table.add_section()
-    table.add_row("average certified radius", *(f"{s.average_radius:.4f}" for s in summaries.values()))
+    table.add_row(
+        "average certified radius" if basis == PROVED else f"average radius, {basis}",
+        *(f"{s.average_radius:.4f}" for s in summaries.values()),
+    )
     table.add_row("abstained", *(f"{s.abstained:.3f}" for s in summaries.values()))
     console.print(table)

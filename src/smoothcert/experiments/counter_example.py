@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
 from smoothcert.bounds.margins import Counts, Margins
 from smoothcert.experiments.coverage import claims_of, coverage, worst_case
+from smoothcert.experiments.reproduction import Result, Setting
 
 P, N, MORE, ALPHA = (0.5, 0.05, 0.45), 10, 40, 0.05
 
@@ -48,3 +49,19 @@ def counter_example() -> list[Row]:
         few, more = (float(coverage(claims, P, n)[0]) for n in (N, MORE))
         rows.append(Row(name, few, more, worst, tuple(worst_p.tolist())))
     return rows
+
+
+def reproduce_counter_example(setting: Setting) -> Result:
+    """The table of `counter_example`, a cross where the coverage falls short of 1 − α."""
+    found = counter_example()
+    rows = []
+    for row in found:
+        shares = row.coverage, row.coverage_of_more, row.worst
+        cells = (f"{share:.3f}" + ("" if share >= 1 - ALPHA else " ✗") for share in shares)
+        rows.append((row.method, *cells, ", ".join(f"{v:.2f}" for v in row.worst_p)))
+    return Result(
+        title=f"Exact probability that the claimed radius is right, p = {P}, α = {ALPHA} (wanted: {1 - ALPHA})",
+        columns=("method", f"p, n={N}", f"p, n={MORE}", f"worst p, n={N}", "worst p"),
+        rows=rows,
+        numbers={"p": P, "alpha": ALPHA, "n": [N, MORE], "methods": [asdict(row) for row in found]},
+    )

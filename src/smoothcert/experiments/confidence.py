@@ -1,0 +1,131 @@
+"""Figure 3 of the paper and those of its appendix: certified accuracy by Clopper-Pearson, Bonferroni, CPM and ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from smoothcert.certification import certify_dataset
+from smoothcert.data import digits, open_data
+from smoothcert.experiments.many_classes import efficientnet_lite0, imagenet_pictures
+from smoothcert.experiments.reproduction import Result, Scale, Setting, canvas
+from smoothcert.models import load_model
+from smoothcert.report.figure import COLOURS
+from smoothcert.report.summary import certified_radii, curve
+from smoothcert.store import Run
+
+SIGMAS = (0.12, 0.25, 0.5, 1.0)
+IN_SIGMAS = (0.5, 1.0, 2.0, 3.0)
+"""The radii of the table, in units of σ."""
+
+NAMES = {"mono": "Clopper-Pearson", "bonferroni": "Bonferroni", "cpm": "CPM", "pairwise": "pairwise (ours)"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network on one data set: a column of the figure."""
+
+    name: str
+    model: torch.nn.Module | Any
+    data: Any
+    sigma: float
+    skip: int
+    limit: int
+    draws: tuple[int, ...]
+
+
+def cases(setting: Setting) -> Iterator[Case]:
+    """What is certified at each scale; n = 1 000 is drawn from the same noise as the first 1 000 of n = 10 000."""
+    if setting.scale is Scale.SMOKE:
+        yield Case("digits_cnn", load_model("digits_cnn", device="cpu"), digits(train=False), 0.25, 1, 40, (1_000,))
+        return
+    arch, skip, limit = ("cifar_small", 50, 200) if setting.scale is Scale.CPU else ("cifar_resnet110", 10, 1_000)
+    for sigma in SIGMAS:
+        model = setting.network(arch, sigma)
+        yield Case(arch, model, setting.cifar10(), sigma, skip, limit, (1_000, 10_000))
+    if setting.scale is Scale.CPU:
+        yield Case("efficientnet_lite0", efficientnet_lite0(), imagenet_pictures(), 0.1, 1, 20, (1_000,))
+    elif setting.imagenet is not None:
+        pictures = open_data(str(setting.imagenet), resize=256, crop=224)
+        for sigma in SIGMAS[1:]:
+            yield Case("resnet50", setting.network("resnet50", sigma), pictures, sigma, 100, 500, (1_000, 10_000))
+
+
+def certified(case: Case, n: int, setting: Setting) -> Run:
+    """The run of a case at n, resumed where it was stopped."""
+    name = f"{case.name}-sigma{case.sigma:g}-n{n}"
+    return certify_dataset(
+        case.model,
+        case.data,
+        sigma=case.sigma,
+        out=setting.out / f"confidence-{name}.smoothcert",
+        n=n,
+        skip=case.skip,
+        limit=case.limit,
+        model_name=case.name,
+        on_progress=setting.meter(name),
+    )
+
+
+def confidence(setting: Setting) -> Result:
+    """Certified accuracy against the radius for each case and n, with the distribution of c*."""
+    panels = [(case, n, certified(case, n, setting)) for case in cases(setting) for n in case.draws]
+    numbers, rows = [], []
+    for case, n, run in panels:
+        won = {m: certified_radii(run.certificates(m), run.labels) for m in NAMES}
+        buckets = Counter(c.num_buckets for c in run.certificates("cpm"))
+        radii = case.sigma * np.array(IN_SIGMAS)
+        shares = {m: [float((w >= r).mean()) for r in radii] for m, w in won.items()}
+        average = {m: float(w.clip(0).mean()) for m, w in won.items()}
+        rows.append((f"{case.name} σ={case.sigma:g} n={n}", *[""] * (1 + len(radii))))
+        rows += [(f"  {NAMES[m]}", f"{average[m]:.4f}", *(f"{v:.3f}" for v in shares[m])) for m in NAMES]
+        numbers.append(
+            {
+                "model": case.name,
+                "sigma": case.sigma,
+                "n0": run.plan.n0,
+                "n": n,
+                "alpha": run.plan.alpha,
+                "inputs": len(run),
+                "classes": run.plan.num_classes,
+                "average_radius": average,
+                "radii": radii.tolist(),
+                "certified_accuracy": shares,
+                "buckets": {str(k): v for k, v in sorted(buckets.items())},
+                "curves": {m: [v.tolist() for v in curve(w)] for m, w in won.items()},
+            }
+        )
+    return Result(
+        title="Average certified radius, and certified accuracy at multiples of σ; α = 0.001",
+        columns=("run", "ACR", *(f"{k:g}σ" for k in IN_SIGMAS)),
+        rows=rows,
+        numbers={"panels": numbers},
+        figure=_figure(numbers),
+        remarks=[
+            f"{p['model']} σ={p['sigma']:g} n={p['n']}: c* = "
+            + ", ".join(f"{k} ({v} inputs)" for k, v in p["buckets"].items())
+            for p in numbers
+        ],
+    )
+
+
+def _figure(panels: list[dict[str, Any]]) -> Any:
+    with canvas((len(panels) + 1) // 2, min(2, len(panels))) as (figure, axes):
+        for panel, axis in zip(panels, axes.flat, strict=False):
+            for (method, label), colour in zip(NAMES.items(), COLOURS, strict=False):
+                x, y = panel["curves"][method]
+                axis.step([*x, x[-1]], [*y, 0], where="pre", label=label, color=colour)
+            axis.set_title(f"{panel['model']}, σ = {panel['sigma']:g}, n = {panel['n']:,}")
+            axis.set_xlim(left=0)
+            axis.set_ylim(0, 1)
+        axes.flat[0].legend(frameon=False, fontsize=7)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_visible(False)
+        figure.supxlabel(r"radius ($\ell_2$)", fontsize=8)
+        figure.supylabel("certified accuracy", fontsize=8)
+    return figure

@@ -1,0 +1,117 @@
+"""What the reproduced claims have in common: a setting to run in, and numbers, a table and a figure to show."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smoothcert.data import Dataset, open_data
+from smoothcert.errors import InputError
+from smoothcert.models import load_model
+from smoothcert.report.figure import STYLE
+
+
+class Scale(str, Enum):
+    """How large: digits in a minute, CIFAR-10 on a CPU, or the paper's own setting on a GPU."""
+
+    SMOKE = "smoke"
+    CPU = "cpu"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a claim is computed again: its run files and results go to `out`."""
+
+    scale: Scale
+    out: Path
+    data: Path | None = None
+    imagenet: Path | None = None
+    checkpoints: Path | None = None
+    progress: Callable[[str, int, float], None] = lambda what, draws, done: None
+
+    def meter(self, what: str) -> Callable[[int, float], None]:
+        """Progress of one part, by its name."""
+        return lambda draws, done: self.progress(what, draws, done)
+
+    def cifar10(self) -> Dataset:
+        """The test images."""
+        if self.data is None:
+            raise InputError(f"--scale {self.scale.value} needs CIFAR-10: pass --data with the folder of test.parquet.")
+        whole = self.data / "test.parquet"
+        return open_data(str(whole if whole.exists() else self.data))
+
+    def network(self, arch: str, sigma: float) -> torch.nn.Module:
+        """A network trained under noise σ: ours by its name, or Cohen's in the folders of his archive."""
+        folder = self.checkpoints or Path("experiments/models")
+        places = [
+            folder / f"{arch}-noise{sigma:.2f}.safetensors",
+            folder / "cifar10" / arch.removeprefix("cifar_") / f"noise_{sigma:.2f}" / "checkpoint.pth.tar",
+            folder / "imagenet" / arch / f"noise_{sigma:.2f}" / "checkpoint.pth.tar",
+        ]
+        found = next((p for p in places if p.exists()), None)
+        if found is None:
+            raise InputError(
+                f"{folder} has no weights of {arch} for σ = {sigma:.2f}: pass --checkpoints, or train them into "
+                f"{places[0].name} with smoothcert train."
+            )
+        model = load_model(arch, weights=found)
+        assert isinstance(model, torch.nn.Module)
+        return model
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found. `numbers` go to a JSON file, `columns` and `rows` to the terminal, the figure to PNG and SVG."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: dict[str, Any]
+    figure: Any = None
+    remarks: Sequence[str] = field(default=())
+
+
+@contextmanager
+def canvas(rows: int, columns: int, width: float = 3.3, height: float = 2.4) -> Iterator[tuple[Any, Any]]:
+    """An empty figure and its axes, an array (rows, columns), with the house style while it is drawn."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("the figures need Matplotlib: pip install 'smoothcert[report]'.") from None
+    with matplotlib.rc_context({**STYLE, "axes.titlesize": 8}):
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for axis in axes.flat:
+            axis.grid(linewidth=0.3, alpha=0.5)
+        yield figure, axes
+
+
+def write(name: str, result: Result, setting: Setting) -> list[Path]:
+    """NAME.json, NAME.png and NAME.svg in the output folder; returns what was written."""
+    record = {
+        "claim": name,
+        "scale": setting.scale.value,
+        "seed": 0,
+        "date": date.today().isoformat(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
+        **result.numbers,
+    }
+    paths = [setting.out / f"{name}.json"]
+    paths[0].write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+    if result.figure is not None:
+        for kind, metadata in (("png", {}), ("svg", {"Date": None})):
+            paths.append(setting.out / f"{name}.{kind}")
+            result.figure.savefig(paths[-1], format=kind, dpi=160, metadata=metadata)
+    return paths
