@@ -1,0 +1,239 @@
+"""Soft votes from a model to a certificate: what is kept, what is proved, what is only estimated, what is refused."""
+
+import csv
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, special, stats
+from typer.testing import CliRunner
+
+from interruptible import IMAGES, Items, classify
+from smoothcert import InputError, RunError, SmoothedClassifier, certify_dataset, open_run, radii
+from smoothcert.cli import app
+from smoothcert.data import digits
+from smoothcert.models import load_model
+from smoothcert.sampling.simplex import component_constant
+from smoothcert.store.export import export_run
+from smoothcert.store.file import RunFile
+
+PLAN = {"sigma": 0.3, "n0": 50, "n": 730, "batch": 64, "votes": "softmax", "temperature": 0.5, "limit": 6}
+
+
+def soft_run(out, model=classify, **changes):
+    return certify_dataset(model, Items(), out=Path(out), **{**PLAN, **changes})
+
+
+def kept(run):
+    selection, estimation = run.tally.soft
+    return [a.tolist() for s in (selection, estimation) for a in (s.n, s.sums, s.squares, s.products)]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted_soft(tmp_path_factory):
+    return soft_run(tmp_path_factory.mktemp("soft") / "run.smoothcert")
+
+
+def linear():
+    """A linear classifier of the small images as a module, and its true constant."""
+    weights = torch.tensor(np.random.default_rng(1).normal(size=(3, 16)), dtype=torch.float32)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3, bias=False))
+    module[1].weight.data = weights
+    return module, float(torch.linalg.matrix_norm(weights.double(), 2))
+
+
+@pytest.fixture(scope="module")
+def estimated_run(tmp_path_factory):
+    return soft_run(tmp_path_factory.mktemp("local") / "run.smoothcert", linear()[0], lipschitz="local", engine="torch")
+
+
+@pytest.mark.parametrize("calls", [2, 6, 9, 40])
+def test_a_run_stopped_anywhere_ends_with_the_same_sums(tmp_path, uninterrupted_soft, calls):
+    remaining = [calls]
+
+    def model(batch):
+        if len(batch) == PLAN["batch"]:
+            remaining[0] -= 1
+            if remaining[0] == 0:
+                raise KeyboardInterrupt
+        return classify(batch)
+
+    model.__module__, model.__qualname__ = classify.__module__, classify.__qualname__
+    path = tmp_path / "run.smoothcert"
+    with pytest.raises(KeyboardInterrupt):
+        soft_run(path, model)
+    assert kept(soft_run(path)) == kept(uninterrupted_soft)
+
+
+def test_hard_votes_are_those_of_a_hard_run(tmp_path, uninterrupted_soft):
+    hard = soft_run(tmp_path / "run.smoothcert", votes="hard", temperature=1.0)
+    assert hard.tally.estimations.tolist() == uninterrupted_soft.tally.estimations.tolist()
+    assert [c.radius for c in hard.certificates("cpm")] == [c.radius for c in uninterrupted_soft.certificates("cpm")]
+
+
+def test_the_sums_are_those_of_the_shares(uninterrupted_soft):
+    """The mean share of a linear classifier under noise, by drawing noise of our own."""
+    rng = np.random.default_rng(0)
+    _, estimation = uninterrupted_soft.tally.soft
+    for i in range(3):
+        noisy = IMAGES[i] + 0.3 * rng.normal(size=(100_000, *IMAGES[i].shape))
+        p = special.softmax(classify(noisy) / 0.5, axis=1)
+        error = 5 * p.std(axis=0) * (730**-0.5 + 100_000**-0.5)
+        assert (np.abs(estimation.sums[i] / (730 * 2**20) - p.mean(axis=0)) < error).all()
+
+
+@pytest.mark.parametrize("votes", ["softmax", "sparsemax"])
+def test_the_radius_is_within_the_true_one(votes):
+    """Two scores ±ax of one number: the share is one-dimensional, its smoothing a quadrature, its slope known."""
+    sigma, x, slope = 0.5, 0.4, 1.5
+
+    def model(batch):
+        return np.stack([slope * batch[:, 0], -slope * batch[:, 0]], axis=1)
+
+    def share(z):
+        return special.expit(2 * slope * z) if votes == "softmax" else np.clip(slope * z + 0.5, 0, 1)
+
+    p1 = integrate.quad(lambda z: share(x + sigma * z) * stats.norm.pdf(z), -9, 9, limit=200)[0]
+    smoothed = SmoothedClassifier(model, sigma=sigma, num_classes=2, batch=500)
+    constant = np.sqrt(2) * slope
+    plain, exact = (
+        smoothed.certify(np.float32([x]), n=20_000, votes=votes, lipschitz=known) for known in (None, constant)
+    )
+    L = component_constant(votes, 1.0, 2) * constant
+    assert 0.9 * radii.mult(p1, 1 - p1, sigma) < plain.radius < radii.mult(p1, 1 - p1, sigma)
+    assert 0.9 * radii.exact_mult(p1, 1 - p1, sigma, L) < exact.radius < radii.exact_mult(p1, 1 - p1, sigma, L)
+    assert plain.radius < exact.radius < x  # the true boundary is at 0
+    assert (exact.basis, exact.lipschitz) == ("proved", pytest.approx(L))
+
+
+def test_the_product_is_proved_and_recorded(tmp_path):
+    module, constant = linear()
+    run = soft_run(tmp_path / "run.smoothcert", module, lipschitz="product", engine="torch")
+    assert constant <= run.plan.constant <= constant * (1 + 1e-6)
+    with_constant, plain = run.certificates(), run.certificates(plain=True)
+    assert {c.basis for c in with_constant + plain} == {"proved"}
+    assert sum(c.radius for c in with_constant) > sum(c.radius for c in plain)
+    again = soft_run(tmp_path / "run.smoothcert", module, lipschitz="product", engine="torch")
+    assert again.certificates() == with_constant
+
+
+def test_estimates_are_given_only_where_they_are_asked_for(estimated_run, tmp_path):
+    run, constant = estimated_run, linear()[1]
+    proved, estimated = run.certificates(), run.certificates(estimated=True)
+    assert {(c.basis, c.lipschitz) for c in proved} == {("proved", None)}
+    assert {c.basis for c in estimated} == {"estimated"}
+    assert run.tally.constants == pytest.approx(np.full(6, constant), rel=1e-3)
+    for kind in ("csv", "tsv", "json"):
+        for asked, names in ((False, ("radius", "proved")), (True, ("estimated_radius", "estimated"))):
+            path = tmp_path / f"{asked}.{kind}"
+            export_run(run, path, kind, estimated=asked)
+            if kind == "json":
+                row = json.loads(path.read_text())["certificates"][0]
+            else:
+                row = next(csv.DictReader(path.open(), delimiter="," if kind == "csv" else "\t"))
+            assert [name for name in row if "radius" in name] == [names[0]]
+            if kind != "tsv":
+                assert row["basis"] == names[1]
+
+
+def smoothcert(*arguments):
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_commands_show_estimates_only_where_they_are_asked_for(estimated_run, tmp_path):
+    shown = smoothcert("show", estimated_run.path)
+    assert "betting, estimated" not in shown
+    assert "--estimated shows" in " ".join(shown.split())
+    asked = smoothcert("recertify", estimated_run.path, "--method", "betting,hoeffding", "--estimated")
+    proved, estimated = asked.split("accuracy, estimated")
+    assert "estimated" not in proved
+    assert "betting, estimated" in estimated
+    assert max(map(len, asked.splitlines())) <= 80
+    tables = [tmp_path / "proved.md", tmp_path / "estimated.md"]
+    smoothcert("report", estimated_run.path, "-o", tables[0])
+    smoothcert("report", estimated_run.path, "-o", tables[1], "--estimated")
+    assert "estimated" not in tables[0].read_text()
+    assert "Certified accuracy, estimated:" in tables[1].read_text()
+
+
+def test_a_run_without_estimates_says_so(uninterrupted_soft):
+    with pytest.raises(InputError, match="has no estimates for betting: certify with --lipschitz local"):
+        uninterrupted_soft.certificates(estimated=True)
+
+
+def test_the_design_proves_more_than_its_votes_alone(tmp_path):
+    run = certify_dataset(
+        load_model("digits_lipschitz", device="cpu"),
+        digits(train=False),
+        out=tmp_path / "run.smoothcert",
+        **{**PLAN, "sigma": 0.25, "limit": 20, "batch": 400, "temperature": 0.2},
+        lipschitz="product",
+        engine="torch",
+    )
+    assert 0.9 < run.plan.constant <= 1 + 1e-5
+    exact, plain = ([c.radius for c in run.certificates(plain=p)] for p in (False, True))
+    assert all(e > p for e, p in zip(exact, plain, strict=True) if p > 0)
+    assert np.mean(exact) > 1.1 * np.mean(plain) > 0.1
+
+
+def test_damaged_sums_are_noticed(uninterrupted_soft, tmp_path):
+    path = tmp_path / "run.smoothcert"
+    shutil.copy(uninterrupted_soft.path, path)
+    with sqlite3.connect(path) as db:
+        (soft,) = db.execute("SELECT soft FROM votes WHERE position = 2").fetchone()
+        db.execute("UPDATE votes SET soft = ? WHERE position = 2", (soft[:-1] + bytes([soft[-1] ^ 1]),))
+    db.close()
+    with pytest.raises(RunError, match="damaged votes for input number 2"):
+        open_run(path).certificates()
+
+
+def test_a_file_of_format_1_opens_and_is_brought_up_to_date(tmp_path):
+    path = tmp_path / "run.smoothcert"
+    shutil.copy(Path(__file__).parent / "data" / "format-1.smoothcert", path)
+    before = open_run(path)
+    assert (before.plan.votes, before.plan.lipschitz, before.soft) == ("hard", None, False)
+    certificates = before.certificates()
+    with RunFile.open_to_write(path) as file:
+        assert file.constants() == {}
+    assert open_run(path).certificates() == certificates
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"votes": "hard", "lipschitz": 1.0}, "hard votes jump, so no Lipschitz constant says anything about them"),
+        ({"votes": "hardmax", "lipschitz": 1.0}, "hardmax votes jump"),
+        ({"noise": "grid", "lipschitz": 1.0}, "with grid noise the classifier rounds its input"),
+        ({"lipschitz": "product"}, "found from the layers of a torch module"),
+        ({"lipschitz": "local"}, "found from the layers of a torch module"),
+        ({"lipschitz": 0.0}, "lipschitz must be a positive number, product or local, got 0.0"),
+        ({"lipschitz": float("nan")}, "lipschitz must be a positive number, product or local, got nan"),
+        ({"lipschitz": "steep"}, "lipschitz must be a positive number, product or local, got 'steep'"),
+        ({"interval": "wide"}, "unknown interval 'wide'"),
+        ({"radii": [0.1]}, "soft votes need a fixed number of draws"),
+        ({"temperature": -2.0}, "temperature must be a positive number, got -2.0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path, changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        soft_run(tmp_path / "run.smoothcert", **changes)
+
+
+def test_labels_are_no_scores(tmp_path):
+    def labels(batch):
+        return classify(batch).argmax(axis=1)
+
+    with pytest.raises(InputError, match="soft votes are made of scores: use hard votes"):
+        soft_run(tmp_path / "run.smoothcert", labels, num_classes=3)
+
+
+def test_another_temperature_is_another_run(tmp_path):
+    soft_run(tmp_path / "run.smoothcert", n=100)
+    with pytest.raises(InputError, match=r"was started with temperature = 0.5, not 0.7"):
+        soft_run(tmp_path / "run.smoothcert", n=100, temperature=0.7)
