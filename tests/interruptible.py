@@ -1,5 +1,6 @@
 """A run that tests can stop at any moment: a NumPy classifier on twelve small images, slow enough to be caught."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -45,3 +46,8 @@ def certify_slowly(out):
 
 def votes(run):
     return run.tally.selections.tolist(), run.tally.estimations.tolist()
+
+
+def listen_to_interrupts():
+    """For `preexec_fn`: a shell starts background jobs with Ctrl-C ignored, and the tests may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -42,6 +42,9 @@ from smoothcert.store.thumbnails import thumbnail
 REDRAWN, MOST_REDRAWN, MOST_DIVIDED = 0.02, 100_000, 10
 """What --check-determinism draws again: this share of the rows, about so many draws at most, and so many rows."""
 
+UNCHECKED = "it is not known yet whether its model is deterministic, so let certify end, or run it again."
+"""Stands in the file while --check-determinism draws."""
+
 ADAPTIVE_SAVES = 20
 """How many times fewer draws than max_n an input takes on average where radii decide; to estimate the time of a run."""
 
@@ -191,9 +194,9 @@ def certify_dataset(
                 file.declare(plan, _info(model, model_name, dataset))
             else:
                 _refuse_another(stored, plan, file.path)
-                if file.rejected:
+                if file.rejected not in (None, UNCHECKED):
                     raise RunError(f"{file.path} certifies nothing: {file.rejected}")
-            inputs = _Inputs(file, dataset, rows, plan.num_classes, drawn, images)
+            inputs = _Inputs(file, dataset, rows, first.array.shape, plan.num_classes, drawn, images)
             settings: dict[str, Any] = {"noise": drawn, "num_classes": plan.num_classes, "seed": plan.seed}
             if votes != HARD:
                 settings["shares"] = partial(shares, votes, plan.temperature)
@@ -204,7 +207,7 @@ def certify_dataset(
                 executor = Executor(runner, inputs, batch=plan.batch, **settings)
             _recompute_one(file, executor, plan)
             _sample(file, executor, plan, on_progress)
-            if check_determinism:
+            if check_determinism or file.rejected == UNCHECKED:
                 _check_determinism(file, executor, plan)
             if source == LOCAL:
                 _estimate_constants(file, model, dataset, rows, on_note)
@@ -286,7 +289,11 @@ def _recompute_one(file: RunFile, executor: AnyExecutor, plan: Plan) -> None:
 
 
 def _check_determinism(file: RunFile, executor: AnyExecutor, plan: Plan) -> None:
-    """Draws a share of the stored rows again, and the most divided ones; one that differs voids the run."""
+    """Draws a share of the stored rows again, and the most divided ones; one that differs voids the run.
+
+    Until this ends well the file certifies nothing, so that whatever stops it leaves no doubtful certificate.
+    """
+    file.reject(UNCHECKED)
     divided = heapq.nsmallest(MOST_DIVIDED, file.votes(), key=_agreement)
     share = min(REDRAWN, MOST_REDRAWN / sum(v.draws for v in file.votes()))
     generator = np.random.default_rng(abs(plan.seed))
@@ -299,6 +306,7 @@ def _check_determinism(file: RunFile, executor: AnyExecutor, plan: Plan) -> None
             f"switch off what is random in it (dropout, racing kernels) and start a new run with another --out."
         )
         raise RunError(f"{file.path} certifies nothing: {file.rejected}")
+    file.reject(None)
 
 
 def _agreement(votes: Votes) -> float:
@@ -326,14 +334,26 @@ class _Inputs:
     """The input at each position of the run, written to the file when first met and checked when met again."""
 
     def __init__(
-        self, file: RunFile, dataset: Dataset, rows: Sequence[int], num_classes: int, noise: Noise, images: bool
+        self,
+        file: RunFile,
+        dataset: Dataset,
+        rows: Sequence[int],
+        shape: tuple[int, ...],
+        num_classes: int,
+        noise: Noise,
+        images: bool,
     ) -> None:
-        self.file, self.dataset, self.rows, self.num_classes = file, dataset, rows, num_classes
+        self.file, self.dataset, self.rows, self.shape, self.num_classes = file, dataset, rows, shape, num_classes
         self.noise, self.images = noise, images
         self.digests = {position: digest for position, _, _, digest in file.inputs()}
 
     def __call__(self, position: int) -> Input:
         example = self.dataset[self.rows[position]]
+        if example.array.shape != self.shape:
+            raise InputError(
+                f"input {example.id} has shape {example.array.shape}, the first one {self.shape}: bring all inputs to "
+                f"one shape."
+            )
         if not 0 <= example.label < self.num_classes:
             raise InputError(
                 f"input {example.id} has label {example.label}, but the model has {self.num_classes} classes: check "

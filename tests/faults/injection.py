@@ -55,6 +55,7 @@ def facts(run):
         tally.labels.tolist(),
         tally.selections.tolist(),
         tally.estimations.tolist(),
+        [a.tolist() for s in tally.soft or () for a in (s.sums, s.squares, s.products)],
         [(c.prediction, c.radius, c.n) for c in run.certificates()],
     )
 

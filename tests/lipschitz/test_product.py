@@ -485,6 +485,8 @@ def test_bad_input_is_one_sentence():
         with pytest.raises(InputError, match=says) as error:
             product(network, shape)
         assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"shape \(5, 5\) does not fit 0"):
+        product(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), (5, 5))
     with pytest.raises(InputError, match="no method 'svd'"):
         product(network, (3, 5, 5), "svd")
     network[2].weight.data[0, 0] = math.nan

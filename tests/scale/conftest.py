@@ -1,14 +1,15 @@
 """A Ray cluster of several nodes on this machine."""
 
 import os
-from contextlib import contextmanager
+import signal
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from smoothcert.scale.cluster import LOOPBACK, QUIET
 
-os.environ |= {**QUIET, LOOPBACK: "0"}
+os.environ |= {**QUIET, LOOPBACK: "0", "RAY_worker_niceness": "0"}  # a machine that is busy would starve nice workers
 
 SETTINGS = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 80 * 2**20}
 
@@ -49,23 +50,39 @@ class Nodes:
 
 
 def patiently(start):
-    """Ray gives a node half a minute to start, too little on a machine that is busy."""
+    """Ray gives a node half a minute to start, too little on a machine that is busy, and leaves half of it behind."""
     for _ in range(5):
+        before = children()
         try:
             return start()
         except Exception as error:
             if "timed out during startup" not in str(error):
                 raise
+            for pid in children() - before:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
     return start()
+
+
+def children():
+    """Process ids of the processes that this one has started."""
+    return {int(p.parent.name) for p in Path("/proc").glob("[0-9]*/stat") if parent_of(p) == os.getpid()}
+
+
+def parent_of(stat):
+    try:
+        return int(stat.read_text().rpartition(") ")[2].split()[1])
+    except OSError:
+        return None  # it has ended meanwhile
 
 
 def is_worker(stat, raylets):
     """Is it the process of a `Worker`, and of one of these parents?"""
     try:
-        name, parent = stat.with_name("cmdline").read_bytes(), stat.read_text().rpartition(") ")[2].split()[1]
+        name = stat.with_name("cmdline").read_bytes()
     except OSError:
         return False  # it has ended meanwhile
-    return name.startswith(b"ray::Worker") and int(parent) in raylets
+    return name.startswith(b"ray::Worker") and parent_of(stat) in raylets
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from moody import DIE, RAISE, moody, unhurried
+from survived import SURVIVED
 
 import interruptible
 from interruptible import IMAGES
@@ -19,7 +21,8 @@ from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.sampling import Executor, Input, Phase, blocks_of
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.noise import open_noise
-from smoothcert.sampling.schedules import Adaptive, Fixed
+from smoothcert.sampling.schedules import Adaptive, Fixed, SelectFirst
+from smoothcert.sampling.simplex import shares
 from smoothcert.scale import Cluster, ClusterExecutor, Fleet
 from smoothcert.scale import fleet as fleet_module
 
@@ -54,12 +57,18 @@ def adaptive():
     return Adaptive(SequentialPlan(0.3, (0.05, 0.2), None, 0.001, 5_000, 0.05), inputs=12, n0=100, num_classes=3)
 
 
+def soft():
+    return SelectFirst(inputs=12, n0=150, n=1930, num_classes=3)
+
+
 def outcome(executor, schedule, at=None):
     """Votes by block, and claims by input; those of an input must come in order. `at` is called on the way."""
     votes, claims = {}, {}
     for told, v in enumerate(executor.run(schedule)):
         assert v.first == len([key for key in votes if key[:2] == (v.position, v.phase)])
-        votes[v.position, v.phase, v.first] = dict(zip(v.classes.tolist(), v.counts.tolist(), strict=True))
+        cast = dict(zip(v.classes.tolist(), v.counts.tolist(), strict=True))
+        sums = v.soft and (v.soft.candidate, *(a.tolist() for a in (v.soft.sums, v.soft.squares, v.soft.products)))
+        votes[v.position, v.phase, v.first] = cast, sums
         if claim := schedule.tell(v):
             claims[claim.position] = claim
         if at:
@@ -74,6 +83,14 @@ def test_votes_and_claims_are_those_of_one_process(fleet, schedule, batch):
     assert outcome(cluster, schedule()) == outcome(here, schedule())
 
 
+@pytest.mark.parametrize("votes", ["softmax", "sparsemax"])
+def test_soft_votes_are_those_of_one_process(fleet, votes):
+    cluster, here = both(fleet, shares=partial(shares, votes, 0.5))
+    there = outcome(cluster, soft())
+    assert all(sums for _, sums in there[0].values())
+    assert there == outcome(here, soft())
+
+
 @pytest.mark.parametrize("schedule", [fixed, adaptive])
 def test_workers_killed_on_the_way_cost_nothing(nodes, fleet, schedule):
     cluster, here = both(fleet)
@@ -86,6 +103,7 @@ def test_workers_killed_on_the_way_cost_nothing(nodes, fleet, schedule):
 
     assert outcome(cluster, schedule(), at=kill) == outcome(here, schedule())
     assert len(killed) == 2
+    SURVIVED["Ray workers killed"] += 2
 
 
 def test_an_endless_schedule_is_read_only_as_far_as_there_is_room(fleet):
@@ -138,6 +156,7 @@ def test_nodes_killed_while_running(nodes, tmp_path, changes):
     assert len(killed) == 2
     assert interruptible.votes(run) == interruptible.votes(whole)
     assert [c.radius for c in run.certificates()] == [c.radius for c in whole.certificates()]
+    SURVIVED["Ray nodes killed"] += 2
 
 
 def test_when_no_worker_is_left_the_run_ends_and_can_go_on(nodes, tmp_path, uninterrupted, monkeypatch):
@@ -154,6 +173,7 @@ def test_when_no_worker_is_left_the_run_ends_and_can_go_on(nodes, tmp_path, unin
     assert 0 < len(open_run(path)) < 12
     run = interruptible.certify(path, unhurried)
     assert interruptible.votes(run) == uninterrupted
+    SURVIVED["Ray nodes killed"] += 1
 
 
 class Unlike(torch.nn.Module):
@@ -196,6 +216,18 @@ def test_an_address_where_nothing_answers_is_refused_at_once():
     script = "from smoothcert.scale import Cluster, Fleet; Fleet(Cluster('127.0.0.1:9'), len)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "InputError: nothing answers at the cluster's address 127.0.0.1:9" in done.stderr
+
+
+def test_an_input_of_another_shape_is_refused_in_whatever_chunk_it_comes(nodes, tmp_path):
+    images = [np.zeros((1, 4, 4 + (row == 40)), dtype=np.float32) for row in range(41)]
+    with nodes.added(1), pytest.raises(InputError, match=r"input 40 has shape \(1, 4, 5\), the first one \(1, 4, 4\)"):
+        interruptible.certify(
+            tmp_path / "run.smoothcert",
+            moody,
+            interruptible.Items(images),
+            num_classes=3,
+            cluster=Cluster(nodes.address, workers=1),
+        )
 
 
 def test_a_model_that_cannot_be_sent_is_refused(fleet, nodes):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,22 +37,22 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("seed", range(3))
-def test_workers_killed_at_random_moments(nodes, tmp_path, whole, plan, seed):
-    chance, kills = random.Random(seed), []
+def test_workers_killed_at_random_moments(nodes, tmp_path, whole, plan):
+    chance, kills, timers = random.Random(0), [], []
 
     def kill():
-        if there := nodes.workers():
-            os.kill(chance.choice(there), signal.SIGKILL)
+        with suppress(ProcessLookupError, IndexError):  # there may be no worker just now
+            os.kill(chance.choice(nodes.workers()), signal.SIGKILL)
             kills.append(1)
 
     def sometimes(draws, done):
         if draws and chance.random() < 1 / 15:
-            threading.Timer(chance.uniform(0, 0.3), kill).start()
+            timers.append(threading.Timer(chance.uniform(0, 0.3), kill))
+            timers[-1].start()
 
     with nodes.added(2):
         round = 0
-        while len(kills) < 12:
+        while len(kills) < 20:
             round += 1
             run = interruptible.certify(
                 tmp_path / f"{round}.smoothcert",
@@ -61,6 +62,8 @@ def test_workers_killed_at_random_moments(nodes, tmp_path, whole, plan, seed):
                 **PLANS[plan],
             )
             assert facts(run) == whole[plan]
+        for timer in timers:
+            timer.join()
     SURVIVED["Ray workers killed"] += len(kills)
 
 
@@ -73,9 +76,8 @@ DRIVER = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("own", [True, False], ids=["own Ray", "cluster"])
-def test_drivers_killed_at_random_moments(nodes, tmp_path, whole, plan, own):
+@pytest.mark.parametrize(("own", "plan"), [(True, "fixed"), (False, "fixed"), (False, "adaptive")])
+def test_drivers_killed_at_random_moments(nodes, tmp_path, whole, own, plan):
     chance, kills, path = random.Random(0), 0, tmp_path / "run.smoothcert"
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     command = [sys.executable, "-c", DRIVER, str(path), "" if own else nodes.address, plan, *folders]
@@ -109,12 +111,12 @@ def draws(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{"n": 2_000}, {"radii": [0.25, 0.5], "max_n": 4_000}], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("changes", [{"n": 500}, {"radii": [0.25, 0.5], "max_n": 1_000}], ids=["fixed", "adaptive"])
 def test_cifar10_with_a_node_killed_twice(nodes, shared_data, tmp_path, changes):
     torch.set_num_threads(1)
     weights = ROOT / "experiments/models/cifar_small-noise0.50.safetensors"
     model, data = load_model("cifar_small", weights=weights, device="cpu"), shared_data / "cifar10/test.parquet"
-    plan = {"sigma": 0.5, "noise": "grid", "skip": 500, "batch": 100, **changes}
+    plan = {"sigma": 0.5, "noise": "grid", "skip": 1_000, "batch": 100, **changes}
     whole = certify_dataset(model, data, out=tmp_path / "whole.smoothcert", **plan)
     killed = []
     with nodes.added(2) as there:
@@ -148,19 +150,8 @@ def test_a_model_that_no_worker_survives_is_not_tried_for_ever(nodes, monkeypatc
 
 @pytest.mark.slow
 def test_ctrl_c_ends_everything_it_started(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "smoothcert",
-        "certify",
-        "digits_cnn",
-        "digits",
-        "--sigma",
-        "0.25",
-        "--batch",
-        "100",
-    ]
-    command += ["--limit", "40", "--n", "10000", "--out", "run.smoothcert"]
+    command = [sys.executable, "-m", "smoothcert", "certify", "digits_cnn", "digits", "--sigma", "0.25"]
+    command += ["--batch", "100", "--limit", "40", "--n", "10000", "--out", "run.smoothcert"]
     path = tmp_path / "run.smoothcert"
     process = subprocess.Popen(
         [*command, "--workers", "2"],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from interruptible import Items, certify, votes
+from interruptible import Items, certify, classify, votes
 from smoothcert import RunError, open_run
 
 
@@ -71,3 +71,21 @@ def test_what_is_drawn_again_is_a_small_share(tmp_path):
     plain = next(calls)
     certify(tmp_path / "checked.smoothcert", model, Items(images), n=450, check_determinism=True)
     assert next(calls) - 2 * plain < 0.2 * plain
+
+
+def test_a_check_that_is_stopped_leaves_nothing_certified(tmp_path):
+    path, calls, stop = tmp_path / "run.smoothcert", itertools.count(), []
+
+    def model(batch):
+        if next(calls) in stop:
+            raise KeyboardInterrupt
+        return classify(batch)
+
+    whole = certify(tmp_path / "plain.smoothcert", model)
+    stop.append(2 * next(calls) + 3)  # the third call of the check, after as many as the plain run took
+    with pytest.raises(KeyboardInterrupt):
+        certify(path, model, check_determinism=True)
+    assert open_run(path).finished
+    with pytest.raises(RunError, match="certifies nothing: it is not known yet whether its model is deterministic"):
+        open_run(path).certificates()
+    assert certify(path, model).certificates() == whole.certificates()

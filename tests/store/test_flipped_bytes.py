@@ -65,7 +65,7 @@ def changed_is_reported(folder, content, before, chance, positions):
     """Whether it was, after making sure that it was wherever what is said would be another."""
     changed = bytearray(content)
     for position in positions:
-        changed[position] ^= chance.randint(1, 255)
+        changed[position] ^= chance.choice((1 << chance.randrange(8), chance.randint(1, 255)))
     path = folder / "changed.smoothcert"
     path.write_bytes(changed)
     try:

@@ -10,16 +10,23 @@ from smoothcert import InputError, RunError, open_run
 from smoothcert.store.file import RunFile
 from smoothcert.store.shards import merge_runs
 
-PLANS = {"fixed": {"n": 430}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500}}
+PLANS = {
+    "fixed": {"n": 430},
+    "adaptive": {"radii": [0.1, 0.25], "max_n": 500},
+    "soft": {"n": 430, "votes": "softmax"},
+}
 
 
 def contents(path):
-    """The plan, every input with its picture, every claim, and the votes of each input and phase."""
+    """The plan, every input with its picture, every claim, and the votes of each input and phase, soft ones too."""
     with RunFile.open_to_read(path) as file:
         inputs = [(*row, file.thumbnail(row[0])) for row in file.inputs()]
-        votes = np.zeros((len(inputs), 2, 3), dtype=int)
+        votes = np.zeros((len(inputs), 2, 4, 3), dtype=int)
         for v in file.votes():
-            votes[v.position, int(v.phase.value == "estimation"), v.classes] += v.counts
+            cell = votes[v.position, int(v.phase.value == "estimation")]
+            cell[0, v.classes] += v.counts
+            if v.soft:
+                cell[1:] += v.soft.sums, v.soft.squares, v.soft.products
         claims = [(c.position, c.prediction, c.radius, c.n) for c in file.claims()]
         return file.plan, inputs, claims, votes.tolist()
 

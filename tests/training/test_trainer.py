@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from interruptible import listen_to_interrupts
 from smoothcert.data import digits
 from smoothcert.errors import InputError, RunError
 from smoothcert.models import load_model
@@ -65,7 +66,10 @@ def stopped_by(number, out, epochs):
     )
     done = epochs_done(out)
     with subprocess.Popen(
-        [sys.executable, "-m", "smoothcert", *command.split()], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "smoothcert", *command.split()],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=listen_to_interrupts,
     ) as process:
         while epochs_done(out) == done:
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""All c intervals at once, each at α/c (the paper's Section 2.5)."""
+"""Every class bounded by itself, the risk divided by the number of classes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from smoothcert.bounds.margins import Counts, Margins, split
 
 
 def bonferroni(selections: Counts, estimations: Counts, alpha: float) -> Margins:
-    """`t = Φ⁻¹(L₁) − Φ⁻¹(max_j U_j)` with every Clopper-Pearson bound at α/c.
+    """`t = Φ⁻¹(L₁) − Φ⁻¹(max_j U_j)` with every Clopper-Pearson bound at α/c (the paper's Section 2.5).
 
     U grows with the count, so the largest bound is that of the largest rival count.
     """

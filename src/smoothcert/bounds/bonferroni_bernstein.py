@@ -12,9 +12,9 @@ from smoothcert.radii.lipschitz import mult_lipschitz
 def bonferroni_bernstein(
     selection: SoftVotes, estimation: SoftVotes, alpha: float, sigma: float, lipschitz: Floats
 ) -> Floats:
-    """Soft votes as in the paper: all c empirical Bernstein bounds at once, each at α/c.
+    """Soft votes: every class bounded by itself (empirical Bernstein), the risk divided by the number of classes.
 
-    `R_mult`, or with a constant `R_multiLip` at ρ = 0, of L₁ and the largest U_j (Sections 2.5 and 3.3).
+    `R_mult`, or with a constant `R_multiLip` at ρ = 0, of L₁ and the largest U_j (the paper's Sections 2.5 and 3.3).
     """
     rows, top = np.arange(len(selection.sums)), selection.candidates
     sample, level = moments(estimation), alpha / selection.sums.shape[1]

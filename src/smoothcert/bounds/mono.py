@@ -1,4 +1,4 @@
-"""The candidate against everything else (Cohen et al., 2019)."""
+"""The leading class against all others taken as one (Cohen et al., 2019)."""
 
 from __future__ import annotations
 

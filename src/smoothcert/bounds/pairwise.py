@@ -1,4 +1,4 @@
-"""The exact pairwise bound: the whole α spent on one pair of classes, whatever the number of classes.
+"""The leading class against its strongest rival, tested as one pair at the full risk, however many classes there are.
 
 The counts of the candidate, of one rival j and of all the rest are a trinomial sample. For `t ≥ 0` let
 

@@ -1,4 +1,4 @@
-"""The class partitioning method, CPM (the paper's Algorithm 1)."""
+"""Small classes put together, the risk divided by the number of groups (CPM, Delattre et al., 2025, Algorithm 1)."""
 
 from __future__ import annotations
 

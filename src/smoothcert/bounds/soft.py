@@ -80,17 +80,17 @@ SoftMethod = Callable[[SoftVotes, SoftVotes, float, float, Floats], Floats]
 
 
 def hoeffding(guess: Sample, sample: Sample, alpha: float) -> Floats:
-    """Soft votes: one pair with the candidate at the full α, by Hoeffding's bound."""
+    """Soft votes: the leading class against each rival as a pair at the full risk, by Hoeffding's bound."""
     return hoeffding_lower(sample.mean, sample.n, alpha)
 
 
 def bernstein(guess: Sample, sample: Sample, alpha: float) -> Floats:
-    """Soft votes: one pair with the candidate at the full α, by the empirical Bernstein bound."""
+    """Soft votes: the leading class against each rival as a pair at the full risk, by the empirical Bernstein bound."""
     return empirical_bernstein_lower(sample.mean, sample.variance, sample.n, alpha)
 
 
 def betting(guess: Sample, sample: Sample, alpha: float) -> Floats:
-    """Soft votes: one pair with the candidate at the full α, by bets whose stakes the selection sample sets."""
+    """Soft votes: the leading class against each rival as a pair at the full risk, by bets at fixed stakes."""
     return betting_moments_lower(sample.mean, sample.variance, sample.n, alpha, guess.mean, guess.variance)
 
 

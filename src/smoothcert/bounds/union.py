@@ -1,4 +1,4 @@
-"""Half of α for the candidate, half for every single rival: no price for the number of classes."""
+"""The leading class and its strongest rival, each bounded at half of the risk, however many classes there are."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from smoothcert.cli.show import show
 from smoothcert.cli.train import train
 from smoothcert.errors import InputError, RunError
 
+INTERRUPTED = 130  # how typer ends when a command leaves Ctrl-C to it
+
 app = typer.Typer(
     name="smoothcert",
     help="Proved robustness radii for any classifier, by randomized smoothing.",
@@ -67,6 +69,11 @@ def main() -> None:
             raise
         print(f"smoothcert: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except SystemExit as end:
+        if end.code != INTERRUPTED:
+            raise
+        print("smoothcert: stopped.", file=sys.stderr)
+        sys.exit(1)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:

@@ -11,6 +11,9 @@ from smoothcert.data import Dataset
 from smoothcert.errors import InputError
 from smoothcert.scale import Cluster
 
+INPUTS, NOISE, ENGINE = "Which inputs", "Noise", "Model and engine"
+"""Panels of --help that several commands have."""
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -28,29 +31,43 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run file.")]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise, in units of the input.")]
 Noise = Annotated[
     str | None,
-    typer.Option(help="grid or gaussian; grid for 8-bit images and digits unless given.", show_default=False),
+    typer.Option(
+        help="grid or gaussian; grid for 8-bit images and digits unless given.",
+        show_default=False,
+        rich_help_panel=NOISE,
+    ),
 ]
 Levels = Annotated[
-    int | None, typer.Option(help="Steps of the grid per unit of the input; the data's own unless given.")
+    int | None,
+    typer.Option(help="Steps of the grid per unit of the input; the data's own unless given.", rich_help_panel=NOISE),
 ]
 Alpha = Annotated[float, typer.Option(help="Risk that a certificate is wrong, per input.")]
 Estimated = Annotated[
     bool,
     typer.Option("--estimated", help="Also what rests on an estimated Lipschitz constant: that is no proof."),
 ]
-Weights = Annotated[Path | None, typer.Option(help="Weights: .pt, .pth.tar or .safetensors.")]
-NumClasses = Annotated[int | None, typer.Option(help="Classes; found from the model's scores unless given.")]
-Classes = Annotated[Path | None, typer.Option(help="File with a class name a line: the class order of a folder.")]
-Resize = Annotated[int | None, typer.Option(help="Resize images: length of the shorter side.")]
-Crop = Annotated[int | None, typer.Option(help="Crop images to a centred square of this side.")]
-Skip = Annotated[int, typer.Option(help="Take every k-th input.")]
-Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.")]
-Seed = Annotated[int, typer.Option(help="Names the noise; the same seed draws the same noise.")]
-Batch = Annotated[str, typer.Option(help="Rows a forward pass, or auto.")]
-Engine = Annotated[
-    str, typer.Option(help="auto takes the fastest; torch, onnx (ONNX Runtime on the CPU), compile, torch+bf16.")
+Weights = Annotated[Path | None, typer.Option(help="Weights: .pt, .pth.tar or .safetensors.", rich_help_panel=ENGINE)]
+NumClasses = Annotated[
+    int | None, typer.Option(help="Classes; found from the model's scores unless given.", rich_help_panel=ENGINE)
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
+Classes = Annotated[
+    Path | None,
+    typer.Option(help="File with a class name a line: the class order of a folder.", rich_help_panel=INPUTS),
+]
+Resize = Annotated[int | None, typer.Option(help="Resize images: length of the shorter side.", rich_help_panel=INPUTS)]
+Crop = Annotated[int | None, typer.Option(help="Crop images to a centred square of this side.", rich_help_panel=INPUTS)]
+Skip = Annotated[int, typer.Option(help="Take every k-th input.", rich_help_panel=INPUTS)]
+Limit = Annotated[int | None, typer.Option(help="Take at most this many inputs.", rich_help_panel=INPUTS)]
+Seed = Annotated[int, typer.Option(help="Names the noise; the same seed draws the same noise.", rich_help_panel=NOISE)]
+Batch = Annotated[str, typer.Option(help="Rows a forward pass, or auto.", rich_help_panel=ENGINE)]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="auto takes the fastest; torch, onnx (ONNX Runtime on the CPU), compile, torch+bf16.",
+        rich_help_panel=ENGINE,
+    ),
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.", rich_help_panel=ENGINE)]
 
 
 def numbers(text: str) -> list[float]:

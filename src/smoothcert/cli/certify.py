@@ -18,6 +18,13 @@ from smoothcert.errors import InputError
 from smoothcert.models import load_model
 from smoothcert.sampling.simplex import HARD
 
+FILE, ADAPTIVE, SOFT, MACHINES = (
+    "Run file",
+    "Adaptive sampling",
+    "Soft votes and Lipschitz constants",
+    "Many machines",
+)
+
 
 def certify(
     model: arg.Model,
@@ -29,66 +36,108 @@ def certify(
     method: Annotated[
         str | None, typer.Option(help=f"Confidence method, declared before the first draw ({DEFAULT_METHOD}).")
     ] = None,
-    votes: Annotated[str, typer.Option(help="hard, or shares of a vote: softmax or sparsemax of the scores.")] = HARD,
+    estimated: arg.Estimated = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The run file; a name is made up unless given.", rich_help_panel=FILE)
+    ] = None,
+    images: Annotated[
+        bool,
+        typer.Option("--images/--no-images", help="Keep thumbnails in the run file.", rich_help_panel=FILE),
+    ] = True,
+    limit: arg.Limit = None,
+    skip: arg.Skip = 1,
+    classes: arg.Classes = None,
+    resize: arg.Resize = None,
+    crop: arg.Crop = None,
+    weights: arg.Weights = None,
+    num_classes: arg.NumClasses = None,
+    engine: arg.Engine = "auto",
+    verify_engine: Annotated[
+        bool,
+        typer.Option(
+            "--verify-engine",
+            help="First count how many of 10 000 labels differ from eager PyTorch.",
+            rich_help_panel=arg.ENGINE,
+        ),
+    ] = False,
+    check_determinism: Annotated[
+        bool,
+        typer.Option(
+            "--check-determinism",
+            help="Draw some votes again at the end: they must be the same.",
+            rich_help_panel=arg.ENGINE,
+        ),
+    ] = False,
+    device: arg.Device = "auto",
+    batch: arg.Batch = "auto",
+    noise: arg.Noise = None,
+    levels: arg.Levels = None,
+    seed: arg.Seed = 0,
+    radii: Annotated[
+        str | None,
+        typer.Option(help="Radii to test, as 0.25,0.5: draw only until they are decided.", rich_help_panel=ADAPTIVE),
+    ] = None,
+    until_width: Annotated[
+        float | None,
+        typer.Option(
+            help="Draw until the radius is within this share of what max-n draws would prove.", rich_help_panel=ADAPTIVE
+        ),
+    ] = None,
+    max_n: Annotated[
+        int | None,
+        typer.Option(help="Most draws an input, with --radii or --until-width (100 000).", rich_help_panel=ADAPTIVE),
+    ] = None,
+    futility: Annotated[
+        float | None,
+        typer.Option(
+            help="Chance of giving up an input that max-n draws would certify (0.05); never a false claim.",
+            rich_help_panel=ADAPTIVE,
+        ),
+    ] = None,
+    votes: Annotated[
+        str,
+        typer.Option(help="hard, or shares of a vote: softmax or sparsemax of the scores.", rich_help_panel=SOFT),
+    ] = HARD,
     temperature: Annotated[
-        float | None, typer.Option(help="What the scores are divided by before softmax or sparsemax (1).")
+        float | None,
+        typer.Option(help="What the scores are divided by before softmax or sparsemax (1).", rich_help_panel=SOFT),
     ] = None,
     interval: Annotated[
-        str | None, typer.Option(help=f"Confidence method of soft votes: {', '.join(SOFT_METHODS)}.")
+        str | None,
+        typer.Option(help=f"Confidence method of soft votes: {', '.join(SOFT_METHODS)}.", rich_help_panel=SOFT),
     ] = None,
     lipschitz: Annotated[
         str | None,
         typer.Option(
             help="The ℓ2 constant of the scores, for larger radii from soft votes: a number you vouch for, product "
-            "(proved from the layers) or local (an estimate)."
+            "(proved from the layers) or local (an estimate).",
+            rich_help_panel=SOFT,
         ),
     ] = None,
-    estimated: arg.Estimated = False,
-    radii: Annotated[
-        str | None, typer.Option(help="Radii to test, as 0.25,0.5: draw only until they are decided.")
-    ] = None,
-    until_width: Annotated[
-        float | None, typer.Option(help="Draw until the radius is within this share of what max-n draws would prove.")
-    ] = None,
-    max_n: Annotated[
-        int | None, typer.Option(help="Most draws an input, with --radii or --until-width (100 000).")
-    ] = None,
-    futility: Annotated[
-        float | None,
-        typer.Option(help="Chance of giving up an input that max-n draws would certify (0.05); never a false claim."),
-    ] = None,
-    limit: arg.Limit = None,
-    skip: arg.Skip = 1,
     shard: Annotated[
-        str | None, typer.Option(help="Certify the i-th of k parts, as 2/8, into a file of its own for merge.")
+        str | None,
+        typer.Option(
+            help="Certify the i-th of k parts, as 2/8, into a file of its own for merge.", rich_help_panel=MACHINES
+        ),
     ] = None,
-    noise: arg.Noise = None,
-    levels: arg.Levels = None,
-    seed: arg.Seed = 0,
-    batch: arg.Batch = "auto",
-    device: arg.Device = "auto",
-    engine: arg.Engine = "auto",
-    verify_engine: Annotated[
-        bool, typer.Option("--verify-engine", help="First count how many of 10 000 labels differ from eager PyTorch.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="The run file; a name is made up unless given.")] = None,
-    weights: arg.Weights = None,
-    num_classes: arg.NumClasses = None,
-    classes: arg.Classes = None,
-    resize: arg.Resize = None,
-    crop: arg.Crop = None,
-    check_determinism: Annotated[
-        bool, typer.Option("--check-determinism", help="Draw some votes again at the end: they must be the same.")
-    ] = False,
     cluster: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Draw on a Ray cluster: auto, ray://host:port or host:port.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Draw on a Ray cluster: auto, ray://host:port or host:port.",
+            rich_help_panel=MACHINES,
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Worker processes, on this machine unless --cluster is given.")
+        int | None,
+        typer.Option(help="Worker processes, on this machine unless --cluster is given.", rich_help_panel=MACHINES),
     ] = None,
-    cpus_per_worker: Annotated[int, typer.Option(help="CPUs of a worker, and its threads.")] = 1,
-    gpus_per_worker: Annotated[float, typer.Option(help="GPUs of a worker; 0.5 puts two workers on one.")] = 0.0,
-    images: Annotated[bool, typer.Option("--images/--no-images", help="Keep thumbnails in the run file.")] = True,
+    cpus_per_worker: Annotated[
+        int, typer.Option(help="CPUs of a worker, and its threads.", rich_help_panel=MACHINES)
+    ] = 1,
+    gpus_per_worker: Annotated[
+        float, typer.Option(help="GPUs of a worker; 0.5 puts two workers on one.", rich_help_panel=MACHINES)
+    ] = 0.0,
 ) -> None:
     """Certify inputs and keep the votes. Stopped at any moment, the same command goes on.
 

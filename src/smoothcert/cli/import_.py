@@ -13,7 +13,7 @@ from smoothcert.store.logs import import_logs
 
 
 def import_(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="One log with radii, or two with votes.")],
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG", help="One log with radii, or two with votes.")],
     out: Annotated[Path, typer.Option(help="The run file to write.")],
     sigma: Annotated[float | None, typer.Option(help="Noise, where the log or its name does not tell.")] = None,
     alpha: Annotated[

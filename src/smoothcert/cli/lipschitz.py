@@ -25,11 +25,11 @@ CHUNK = 16
 
 def lipschitz(
     model: arg.Model,
-    data: Annotated[str | None, typer.Argument(metavar="[DATA]", help="Inputs to search near, as for certify.")] = None,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help="Inputs to search near, as for certify.")] = None,
     shape: Annotated[
         str | None, typer.Option(help="Shape of an input, as 3,32,32; that of the data where there is some.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="Search near at most this many inputs.")] = 100,
+    limit: Annotated[int, typer.Option(help="Search near at most this many inputs.", rich_help_panel=arg.INPUTS)] = 100,
     skip: arg.Skip = 1,
     weights: arg.Weights = None,
     num_classes: arg.NumClasses = None,

@@ -13,7 +13,7 @@ from smoothcert.store.shards import merge_runs
 
 
 def merge(
-    shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="All files of one run.")],
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD", help="All files of one run.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run file to write.")],
 ) -> None:
     """Join the files that `certify --shard 1/k` to `k/k` have written; the votes are those of the run never split.

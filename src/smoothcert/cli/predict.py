@@ -46,7 +46,7 @@ def predict(
 ) -> None:
     """Predict the smoothed classifier's class of each input, or abstain; a class is wrong with risk α at most.
 
-    Example: `smoothcert predict digits_cnn digits --weights digits.safetensors --sigma 0.25 --limit 20`
+    Example: `smoothcert predict digits_cnn digits --sigma 0.25 --limit 20`
     """
     dataset = open_data(data, classes=classes, resize=resize, crop=crop)
     kind, steps = arg.noise_of(noise, levels, dataset)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import escape
-from itertools import groupby
 from typing import Any
 
 import typer
@@ -48,17 +47,19 @@ def _paragraph(text: str) -> str:
 
 
 def _tables(command: Any, context: Any) -> Iterator[str]:
-    """A table for each group of options: the arguments, a panel of `--help`, the rest."""
-    shown = [p for p in command.params if not p.hidden]
-    for group, members in groupby(sorted(shown, key=_group), key=_group):
-        rows = [_row(*p.get_help_record(context)) for p in members]
-        yield "\n".join([f"| {group[1]} | | default |", "|---|---|---|", *rows])
+    """A table for each group: the arguments, the options, the panels of `--help` in its order."""
+    groups: dict[str, list[Any]] = {"arguments": [], "options": []}
+    for parameter in command.params:
+        if not parameter.hidden:
+            groups.setdefault(_group(parameter), []).append(parameter)
+    for group, members in groups.items():
+        if members:
+            rows = [_row(*p.get_help_record(context)) for p in members]
+            yield "\n".join([f"| {group} | | default |", "|---|---|---|", *rows])
 
 
-def _group(parameter: Any) -> tuple[bool, str]:
-    """Arguments come first."""
-    option = parameter.param_type_name == "option"
-    return option, getattr(parameter, "rich_help_panel", None) or ("options" if option else "arguments")
+def _group(parameter: Any) -> str:
+    return getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name}s"
 
 
 def _row(name: str, text: str) -> str:

@@ -15,7 +15,7 @@ from smoothcert.store import open_run
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run files; several are laid over each other.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run files; several are laid over each other.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The file to write; beside the first run unless given.")
     ] = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -32,7 +30,7 @@ def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
             ", ".join(info.classes[:10]) + (" …" if len(info.classes) > 10 else "") if info.classes else "-",
         ),
         ("versions", ", ".join(f"{k} {v}" for k, v in info.versions.items())),
-        *((f"plan: {f.name}", getattr(opened.plan, f.name)) for f in dataclasses.fields(opened.plan)),
+        *((f"plan: {name}", value) for name, value in vars(opened.plan).items() if value not in (None, ())),
         (
             "done",
             f"{len(opened)} of {opened.plan.total} inputs" + (" (radii only, no votes)" if info.radii_only else ""),

@@ -38,6 +38,8 @@ class Preprocessing:
         if self.resize is not None:
             short = min(image.size)
             width, height = (int(self.resize * side / short) for side in image.size)
+            if width * height > _MAX_PIXELS:
+                raise InputError(f"larger than {_MAX_PIXELS} pixels when resized: make it less narrow, or remove it")
             # Pillow's resampling filters widen with the scale: it is antialiased.
             image = image.resize((width, height), Image.Resampling.BILINEAR)
         if self.crop is not None:
@@ -54,7 +56,8 @@ def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDA
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS) as image:
             if image.width * image.height > _MAX_PIXELS:
                 raise InputError(f"larger than {_MAX_PIXELS} pixels: shrink it")
-            if image.mode.startswith(("I", "F")):
+            # Pillow would cut 16-bit colours down to 8 bits in silence: only the name of their layout tells.
+            if image.mode.startswith(("I", "F")) or any(";16" in str(tile[3]) for tile in image.tile):
                 raise InputError("of more than 8 bits a channel: convert it to 8 bits")
             return np.asarray(preprocessing(image.convert("RGB")))
     except Image.DecompressionBombError as error:

@@ -13,6 +13,7 @@ from smoothcert.data.dataset import Dataset, file_fingerprint
 from smoothcert.errors import InputError
 
 _KEYS = (("x", "y"), ("images", "labels"), ("data", "target"), ("x_test", "y_test"))
+_EXPANSION, _HARMLESS = 100, 1 << 28
 
 
 class NpzData(Dataset):
@@ -23,8 +24,13 @@ class NpzData(Dataset):
         self._path = path
         try:
             with np.load(path, allow_pickle=False) as archive:
+                unpacked = sum(entry.file_size for entry in archive.zip.infolist())
+                if unpacked > max(_HARMLESS, _EXPANSION * path.stat().st_size):
+                    raise InputError(f"The archive {path} would unpack to {unpacked} bytes: save it uncompressed.")
                 keys = next((pair for pair in _KEYS if set(pair) <= set(archive.files)), None)
                 arrays = [archive[key] for key in keys] if keys else []
+        except InputError:
+            raise
         except Exception as error:  # on damaged bytes zip and NumPy raise whatever they stumbled on
             raise InputError(
                 f"The archive {path} cannot be read: it is cut off, no .npz, or holds Python objects, "

@@ -22,6 +22,7 @@ from smoothcert.errors import InputError
 _INPUT_NAMES = ("img", "image", "x")
 _LABEL_NAMES = ("label", "labels", "fine_label", "y")
 _CACHE_BYTES = 1 << 28
+_GROUP_BYTES, _BATCH_ROWS = 1 << 31, 128
 
 
 class ParquetData(Dataset):
@@ -71,15 +72,35 @@ class ParquetData(Dataset):
 
     def _group(self, number: int) -> Any:
         if number not in self._groups:
-            try:
-                group = self._file.read_row_group(number, columns=[self._input, self._label])
-            except (pa.ArrowException, OSError) as error:
-                raise self._unreadable() from error
+            group = self._read(number)
             while self._groups and group.nbytes + sum(g.nbytes for g in self._groups.values()) > _CACHE_BYTES:
                 self._groups.popitem(last=False)
             self._groups[number] = group
         self._groups.move_to_end(number)
         return self._groups[number]
+
+    def _read(self, number: int) -> Any:
+        """A row group, a few rows at a time: a small file may stand for endless repetitions of a value."""
+        try:
+            # Not the sizes of its columns: on damaged ones pyarrow ends the process.
+            self._require_small(self._file.metadata.row_group(number).total_byte_size)
+            batches, size = [], 0
+            for batch in self._file.iter_batches(_BATCH_ROWS, [number], [self._input, self._label]):
+                batches.append(batch)
+                size += batch.nbytes
+                self._require_small(size)
+            group = pa.Table.from_batches(batches)
+        except InputError:
+            raise
+        except Exception as error:  # on damaged bytes a decoder raises whatever it stumbled on
+            raise self._unreadable() from error
+        if len(group) != self._starts[number + 1] - self._starts[number]:
+            raise self._unreadable()
+        return group
+
+    def _require_small(self, size: int) -> None:
+        if size > _GROUP_BYTES:
+            raise InputError(f"The parquet file {self._path} has a row group above 2 GB: write it with smaller ones.")
 
     def _array(self, value: Any, row: int) -> NDArray[Any]:
         kind, metadata = self._field.type, self._field.metadata or {}
@@ -124,6 +145,7 @@ def _numbers(kind: Any) -> Any:
 def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> tuple[str, ...] | None:
     """The names of a Hugging Face `ClassLabel` column."""
     try:
-        return tuple(json.loads((metadata or {})[b"huggingface"])["info"]["features"][label]["names"])
-    except (KeyError, TypeError, ValueError):
+        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][label]["names"]
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None

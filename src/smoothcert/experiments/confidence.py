@@ -68,6 +68,7 @@ def certified(case: Case, n: int, setting: Setting) -> Run:
         skip=case.skip,
         limit=case.limit,
         model_name=case.name,
+        **setting.sampling,
         on_progress=setting.meter(name),
     )
 

@@ -67,6 +67,7 @@ def gap(setting: Setting) -> Result:
         skip=case.skip,
         limit=case.limit,
         model_name=case.name,
+        **setting.sampling,
         on_progress=setting.meter(case.name),
     )
     assert run.tally.soft is not None

@@ -40,6 +40,11 @@ class Setting:
     checkpoints: Path | None = None
     progress: Callable[[str, int, float], None] = lambda what, draws, done: None
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Engine and batch are fixed, not measured: the same command draws the same votes."""
+        return {"engine": "onnx" if self.scale is Scale.CPU else "torch", "batch": 200}
+
     def meter(self, what: str) -> Callable[[int, float], None]:
         """Progress of one part, by its name."""
         return lambda draws, done: self.progress(what, draws, done)

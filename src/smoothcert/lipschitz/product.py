@@ -201,6 +201,8 @@ class _Walk(fx.Interpreter):
             raise InputError(f"the Lipschitz rule of {kind} ({name}) is for one signal, and several meet there.")
         (x,) = inputs
         if isinstance(result, Convolution):
+            if len(result.size) != len(result.stride):  # torch takes the axis of the batch for the channels
+                raise _Misfit(f"an input of shape {self.shape} does not fit {name} (it has too few axes).")
             before = (f"{x.name}+", f"{x.kind}+") if x.pending else ("", "")
             return Signal(_shape(value), x.bound, result, before[0] + name, before[1] + kind)
         overwrites = getattr(module, "inplace", False) or node.kwargs.get("inplace", False)

@@ -2,6 +2,7 @@
 
 from smoothcert.models.checkpoints import load_weights
 from smoothcert.models.loading import load_model
+from smoothcert.models.normalize import Normalize
 from smoothcert.models.registry import build, names
 
-__all__ = ["build", "load_model", "load_weights", "names"]
+__all__ = ["Normalize", "build", "load_model", "load_weights", "names"]

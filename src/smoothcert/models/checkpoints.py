@@ -48,10 +48,11 @@ def read_configuration(path: str | Path) -> dict[str, Any] | None:
         with safetensors.safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(CONFIGURATION)
         configuration = None if text is None else json.loads(text)
-    except (safetensors.SafetensorError, OSError, ValueError):
+    except (safetensors.SafetensorError, OSError, ValueError, RecursionError):
         return None
-    known = isinstance(configuration, dict) and isinstance(configuration.get("options"), dict)
-    return configuration if known else None
+    if not isinstance(configuration, dict) or not isinstance(configuration.get("arch"), str):
+        return None
+    return configuration if isinstance(configuration.get("options"), dict) else None
 
 
 def _read(path: Path) -> State:
@@ -74,12 +75,20 @@ def _read(path: Path) -> State:
             "give a file that torch.save wrote, or .safetensors."
         ) from error
     state = content.get("state_dict", content) if isinstance(content, Mapping) else content
-    if not isinstance(state, Mapping) or not state or not all(isinstance(v, Tensor) for v in state.values()):
+    if not isinstance(state, Mapping) or not state or not all(map(_is_weight, *zip(*state.items(), strict=True))):
         raise InputError(
             f"The weights file {path} holds no state dict: save the model's state_dict(), "
             "alone or as the entry 'state_dict'."
         )
     return dict(state)
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+    """Has it a name, and is it a tensor of numbers that are there, one by one?"""
+    if not isinstance(name, str) or not isinstance(value, Tensor):
+        return False
+    there = value.layout is torch.strided and value.device.type == "cpu"
+    return there and not value.is_quantized and not value.is_complex()
 
 
 def _namings(state: State) -> list[State]:

@@ -15,9 +15,9 @@ from smoothcert.models.checkpoints import load_weights, read_configuration
 from smoothcert.models.registry import build
 
 SHIPPED_WEIGHTS = {name: Path(__file__).with_name(f"{name}.safetensors") for name in ("digits_cnn", "digits_lipschitz")}
-"""Weights of the networks for the digits; `python -m smoothcert.training.digits`, or `.digits_lipschitz`, makes them."""
-
 """Weights of the networks for digits; `python -m smoothcert.training.digits`, or `.digits_lipschitz`, makes them."""
+
+
 def load_model(
     spec: str, *, weights: Path | None = None, num_classes: int | None = None, device: str = "auto"
 ) -> torch.nn.Module | Callable[..., Any] | Path:
@@ -67,9 +67,22 @@ def choose_device(name: str) -> torch.device:
 
 def _trained_options(spec: str, weights: Path | None) -> dict[str, Any]:
     configuration = None if weights is None else read_configuration(weights)
-    if configuration is None:
+    if weights is None or configuration is None:
         return {}
     if configuration["arch"] != spec:
         raise InputError(f"the weights in {weights} are those of {configuration['arch']}, not of {spec}.")
     options: dict[str, Any] = configuration["options"]
+    if not _fits(spec, options, weights):
+        raise InputError(f"the options {options} in {weights} do not describe what the file holds: train it again.")
     return options
+
+
+def _fits(spec: str, options: dict[str, Any], weights: Path) -> bool:
+    """Has the network no more numbers than the file bytes? Found without making room for them."""
+    try:
+        with torch.device("meta"):
+            return sum(p.numel() for p in build(spec, **options).parameters()) <= weights.stat().st_size
+    except InputError:
+        raise
+    except Exception:  # options of another type, or beyond what a shape can be
+        return False

@@ -10,6 +10,7 @@ from smoothcert.certificate import ESTIMATED, Certificate
 from smoothcert.report.series import COLUMNS
 from smoothcert.report.summary import certified_radii, curve, summarise, usual_radii
 from smoothcert.store.run import Run
+from smoothcert.text import printable
 
 WIDTH, HEIGHT = 280, 110
 
@@ -32,7 +33,7 @@ def certificate_html(certificate: Certificate) -> str:
 def run_html(run: Run) -> str:
     """Certified accuracy as a table and a small curve."""
     plan = run.plan
-    title = f"{escape(str(run.path))}: {len(run):,} of {plan.total:,} inputs, σ = {plan.sigma:g}"
+    title = f"{escape(printable(str(run.path)))}: {len(run):,} of {plan.total:,} inputs, σ = {plan.sigma:g}"
     if not len(run):
         return f"<div>{title}</div>"
     certificates = run.certificates()

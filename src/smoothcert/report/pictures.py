@@ -43,6 +43,8 @@ def pictures(run: Run) -> Pictures | None:
     images = list(_thumbnails(run))
     if not images or any(image is None for image in images):
         return None
+    if len({image.shape for image in images if image is not None}) > 1:
+        raise RunError(f"{run.path} has thumbnails of different sizes: certify again into a new file.")
     pixels = np.stack([image for image in images if image is not None])
     height, width, channels = pixels.shape[1:]
     lossless = pixels.size <= LOSSLESS_PIXELS
@@ -80,7 +82,7 @@ def _decode(stored: bytes, run: Run) -> NDArray[np.uint8]:
             if max(image.size) > SIDE or image.mode not in ("L", "RGB"):
                 raise ValueError(f"{image.mode} of {image.size}")
             return np.atleast_3d(np.asarray(image))
-    except (OSError, SyntaxError, ValueError, Warning) as error:
+    except Exception as error:  # on damaged bytes a decoder raises whatever it stumbled on
         raise RunError(f"{run.path} has a damaged thumbnail ({error}): certify again into a new file.") from None
 
 

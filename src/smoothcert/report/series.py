@@ -14,6 +14,7 @@ from smoothcert.certificate import ESTIMATED, PROVED, Certificate
 from smoothcert.errors import InputError, RunError
 from smoothcert.report.summary import Summary, certified_radii, possibly_wrong, summarise, usual_radii
 from smoothcert.store.run import Run
+from smoothcert.text import printable
 
 COLUMNS = 9
 
@@ -74,9 +75,8 @@ def gather(
             raise RunError(f"{run.path} has no input with all its draws yet: let certify finish first.")
     if names and len(names) != len(runs):
         raise InputError(f"{len(names)} names for {len(runs)} runs: give each run one name.")
-    chosen = [
-        (run, label, m) for run, label in zip(runs, names or _names(runs), strict=True) for m in _methods(run, methods)
-    ]
+    labels = map(printable, names or _names(runs))
+    chosen = [(run, label, m) for run, label in zip(runs, labels, strict=True) for m in _methods(run, methods)]
     compare = [m for m in runs[0].methods if m != runs[0].plan.method]
     if methods is None and len(runs) == 1:
         chosen += [(runs[0], chosen[0][1], m) for m in compare]

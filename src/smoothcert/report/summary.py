@@ -78,5 +78,5 @@ def usual_radii(largest: float, columns: int = 7) -> NDArray[np.float64]:
     >>> usual_radii(0.8).tolist()
     [0.25, 0.5, 0.75]
     """
-    step = next((s for s in STEPS if s * columns > largest), STEPS[-1])
+    step = next((s for s in STEPS if s * columns > largest), 10.0 ** np.ceil(np.log10(max(largest, 1) / columns)))
     return np.arange(1, max(1, int(largest / step)) + 1) * np.float64(step)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smoothcert.checks import check_number, check_whole
-from smoothcert.errors import InputError
+from smoothcert.errors import InputError, RunError
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -71,7 +71,14 @@ def connected(cluster: Cluster) -> Iterator[Any]:
             ray.init(cluster.address or "local", **settings)
         except Exception as error:
             reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-            raise InputError(f"{cluster} cannot be used ({reason}): check the address, and `ray status`.") from error
+            if isinstance(error, ConnectionError):
+                raise InputError(
+                    f"{cluster} does not answer ({reason}): check the address, and `ray status`."
+                ) from error
+            raise RunError(
+                f"Ray did not start on {cluster} ({reason}): see whether there is memory and a processor free for it, "
+                f"then run the same command again, or without the cluster."
+            ) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_terminate)  # Ray has put its own in place, which exits
         if loopback and not ray.util.get_node_ip_address().startswith("127."):

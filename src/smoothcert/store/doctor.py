@@ -13,7 +13,7 @@ from smoothcert.errors import RunError
 from smoothcert.sampling.blocks import Claim, Phase, Votes
 from smoothcert.store import schema
 from smoothcert.store.copies import new_run
-from smoothcert.store.file import SQLITE_ERRORS, RunFile, connect_to_read, contradicts, input_columns
+from smoothcert.store.file import LEAST_BYTES, SQLITE_ERRORS, RunFile, connect_to_read, contradicts, input_columns
 from smoothcert.store.run import STORED, Run
 from smoothcert.store.schema import Plan
 
@@ -52,7 +52,7 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
         ward = _Ward(connection, plan, info.radii_only)
         copy = stack.enter_context(new_run(Path(out), plan, info)) if out else None
         inputs = rows = 0
-        for position in range(plan.total):
+        for position in range(min(plan.total, path.stat().st_size // LEAST_BYTES)):
             case = ward.examine(position)
             faults += (f"Input number {position} has {fault}." for fault in case.faults)
             if case.record is None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from smoothcert.errors import InputError
 from smoothcert.store.run import Run
+from smoothcert.text import csv_cell
 
 ESTIMATED_RADIUS = "estimated_radius"
 COHEN_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -103,7 +104,7 @@ def _csv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["id"])
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({**r, "id": csv_cell(r["id"])} for r in rows)
 
 
 def _parquet(rows: list[dict[str, Any]], run: Run, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,11 +22,16 @@ from smoothcert.sampling.simplex import HARD
 from smoothcert.store import schema
 from smoothcert.store.counts import read_counts
 from smoothcert.store.schema import Info, Plan
+from smoothcert.text import printable
 
 COMMIT_SECONDS = 1.0
 VOTES = "SELECT * FROM votes ORDER BY position, phase DESC, first"
 Row = TypeVar("Row")
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
+TABLES = {"meta", "inputs", "votes", "claims", "constants"}
+LEAST_BYTES, MOST_BYTES = 16, 1 << 26
+"""A row of votes takes at least so many bytes, and no value in a file more than so many."""
+
 META = {"plan", "info", "rejected", "checksum"}
 NETWORK_FILE_SYSTEMS = {
     "nfs",
@@ -140,7 +146,8 @@ class RunFile:
     @property
     def rejected(self) -> str | None:
         """Why the votes certify nothing, or None."""
-        return self._meta().get("rejected")
+        reason = self._meta().get("rejected")
+        return None if reason is None else printable(reason)
 
     def declare(self, plan: Plan, info: Info) -> None:
         """Writes the plan, before the first draw."""
@@ -149,30 +156,33 @@ class RunFile:
                 raise RunError(damaged(self.path, "votes but no plan"))
         self._write_meta({"plan": schema.to_json(plan), "info": schema.to_json(info)})
 
-    def reject(self, reason: str) -> None:
-        """Writes why the votes certify nothing; there is no way back."""
-        self._write_meta({**self._meta(), "rejected": reason})
+    def reject(self, reason: str | None) -> None:
+        """Writes why the votes certify nothing, or with None that they do."""
+        meta = {key: value for key, value in self._meta().items() if key != "rejected"}
+        self._write_meta(meta if reason is None else {**meta, "rejected": reason})
 
     def _write_meta(self, meta: Mapping[str, str]) -> None:
         rows = {**meta, "checksum": schema.meta_checksum(meta)}
         with _sqlite_errors(self.path):
-            self._db.executemany("REPLACE INTO meta VALUES (?, ?)", rows.items())
+            self._db.execute("DELETE FROM meta")
+            self._db.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
         self.commit()
 
     def _meta(self) -> dict[str, str]:
         """The record of the run, checked; files of format 1 have no checksum."""
         with _sqlite_errors(self.path):
-            meta = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
+            meta = dict(self._db.execute(f"SELECT key, value FROM meta LIMIT {len(META) + 1}").fetchall())
             sealed = bool(meta) and _version(self._db) > 1
         unknown, checksum = meta.keys() - META, meta.pop("checksum", None)
-        if unknown or (sealed and checksum != schema.meta_checksum(meta)):
+        text = all(isinstance(value, str) for value in meta.values())
+        if unknown or not text or (sealed and checksum != schema.meta_checksum(meta)):
             raise RunError(damaged(self.path, "a damaged plan"))
         return meta
 
     def _parsed(self, kind: type[Row], text: str) -> Row:
         try:
             record: Row = schema.from_json(kind, text)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise RunError(damaged(self.path, "a damaged plan")) from None
         return record
 
@@ -231,7 +241,7 @@ class RunFile:
         """(position, id, label, digest) in order, checked."""
         with _sqlite_errors(self.path):
             rows = self._db.execute(f"SELECT {input_columns(self._db)} FROM inputs ORDER BY position")
-            return [self._checked(schema.unpack_input, row) for row in rows]
+            return [self._checked(schema.unpack_input, row) for row in self._ascending(rows)]
 
     def thumbnail(self, position: int) -> bytes | None:
         with _sqlite_errors(self.path):
@@ -244,11 +254,13 @@ class RunFile:
         Where a rule ended the draws, the votes that it saw are there.
         """
         with _sqlite_errors(self.path):
-            rows = self._db.execute("SELECT * FROM claims ORDER BY position").fetchall()
+            rows = list(self._ascending(self._db.execute("SELECT * FROM claims ORDER BY position")))
         claims, plan = [self._checked(schema.unpack_claim, row) for row in rows], self.plan
         if plan and plan.sequential:
             with _sqlite_errors(self.path):
-                drawn = dict(self._db.execute("SELECT position, sum(draws) FROM votes GROUP BY position").fetchall())
+                most = os.path.getsize(self.path) // LEAST_BYTES
+                some = f"(SELECT position, draws FROM votes ORDER BY position LIMIT {most})"
+                drawn = dict(self._db.execute(f"SELECT position, sum(draws) FROM {some} GROUP BY position").fetchall())
             for claim in claims:
                 if drawn.get(claim.position) != plan.n0 + claim.n:
                     raise RunError(damaged(self.path, f"a claim without its votes for input number {claim.position}"))
@@ -259,7 +271,7 @@ class RunFile:
         with _sqlite_errors(self.path):
             if _version(self._db) < 2:
                 return {}
-            rows = self._db.execute("SELECT * FROM constants ORDER BY position").fetchall()
+            rows = list(self._ascending(self._db.execute("SELECT * FROM constants ORDER BY position")))
         return dict(self._checked(schema.unpack_constant, row) for row in rows)
 
     def votes(self) -> Iterator[Votes]:
@@ -280,6 +292,15 @@ class RunFile:
         """What `votes` adds up to, for a file with many inputs: see `read_counts`."""
         with _sqlite_errors(self.path):
             return read_counts(self._db.execute(VOTES), plan, positions)
+
+    def _ascending(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Rows by position; a forged tree of pages, whose branches meet again, would yield the same ones for ever."""
+        before = -1
+        for row in rows:
+            if not isinstance(row[0], int) or row[0] <= before:
+                raise RunError(damaged(self.path, "rows out of order"))
+            before = row[0]
+            yield row
 
     def _checked(self, unpack: Callable[[tuple[Any, ...]], Row], row: tuple[Any, ...]) -> Row:
         try:
@@ -321,7 +342,10 @@ def input_columns(connection: sqlite3.Connection) -> str:
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """A connection that cannot write."""
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    return connection
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
@@ -342,6 +366,11 @@ def _check_pages(connection: sqlite3.Connection) -> None:
 def _check_version(path: Path, connection: sqlite3.Connection) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise InputError(f"{path} is not a smoothcert run file: choose another path.")
+    for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        # A view, a trigger or a computed column would be SQL of the file's that runs when it is read or written.
+        plain = kind == "table" and re.match(r"CREATE TABLE (?!.*\bAS\b)", str(text), re.IGNORECASE | re.DOTALL)
+        if not plain or name not in TABLES:
+            raise RunError(damaged(path, f"a {kind} {name!r} that does not belong there"))
     version = _version(connection)
     if version < 1:
         raise RunError(damaged(path, f"an impossible format ({version})"))
@@ -355,7 +384,7 @@ def _sqlite_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except SQLITE_ERRORS as error:
-        message = "".join(filter(str.isprintable, str(error)))  # it may quote a damaged file
+        message = printable(str(error))  # it may quote a damaged file
         if "locked" in message:
             raise RunError(f"another process is writing {path}: wait for it, or choose another --out.") from None
         if "full" in message:

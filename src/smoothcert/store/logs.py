@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from smoothcert.bounds import DEFAULT_METHOD
-from smoothcert.checks import check_alpha, check_counts, check_sigma, check_whole
+from smoothcert.checks import check_counts, check_level, check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
 from smoothcert.store.export import COHEN_COLUMNS
 from smoothcert.store.file import RunFile
-from smoothcert.store.run import Run
-from smoothcert.store.schema import Info, Plan
+from smoothcert.store.run import MOST_COUNTS, Run
+from smoothcert.store.schema import Info, Plan, is_possible
+from smoothcert.text import printable
 
 VOTE_COLUMNS = ("idx", "label", "counts")
 DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
@@ -61,6 +62,8 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[list[str]]]:
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise InputError(f"line {number} of {path} has {len(row)} columns, not {len(header)}: the log is cut off.")
+        if printable(row[0]) != row[0]:
+            raise InputError(f"line {number} of {path} has the index {row[0][:20]!r}: use one that can be shown.")
     return header, rows
 
 
@@ -148,7 +151,7 @@ def _config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise InputError(f"{path} is not readable JSON: repair or remove it.") from None
     if not isinstance(config, dict):
         raise InputError(f"{path} must hold a JSON object: repair or remove it.")
@@ -166,12 +169,17 @@ def _plan(**known: Any) -> Plan:
     """A plan with what a log tells; what it does not tell is empty."""
     if known["sigma"] is None:
         raise InputError("the logs do not say their sigma: pass --sigma.")
-    check_sigma(known["sigma"])
-    check_alpha(known["alpha"])
+    known["sigma"], known["alpha"] = check_sigma(known["sigma"]), check_level(known["alpha"])
     check_whole("n0", known["n0"], 1)
     check_whole("n", known["n"], 1)
     unknown: dict[str, Any] = dict.fromkeys(("model", "engine", "data", "preprocessing"), "")
-    return Plan(**known, **unknown, noise="gaussian", seed=0, batch=0, skip=1, limit=None)
+    plan = Plan(**known, **unknown, noise="gaussian", seed=0, batch=0, skip=1, limit=None)
+    if not is_possible(plan) or plan.total * plan.num_classes > MOST_COUNTS:
+        raise InputError(
+            f"the logs say {plan.total} inputs, {plan.num_classes} classes and {plan.n} draws, too many to be true: "
+            f"check the labels."
+        )
+    return plan
 
 
 def _new_run(out: Path, plan: Plan, log: Path, radii_only: bool) -> RunFile:

@@ -22,6 +22,7 @@ from smoothcert.store.schema import Info, Plan
 if TYPE_CHECKING:
     import pandas
 
+MOST_COUNTS = 1 << 28
 STORED = (Phase.SELECTION, Phase.ESTIMATION)
 RADII_ONLY = "was imported from a log that holds radii and no votes"
 STOPPED_BY_ITS_VOTES = (
@@ -126,6 +127,11 @@ class Run:
         """The votes of every complete input, all rows checked on the way."""
         with RunFile.open_to_read(self.path) as file:
             inputs, claims = file.inputs(), {claim.position: claim for claim in file.claims()}
+            if len(inputs) * self.plan.num_classes > MOST_COUNTS:
+                raise InputError(
+                    f"{self.path} has {len(inputs)} inputs with {self.plan.num_classes} counts each, above "
+                    f"{MOST_COUNTS} in all: certify fewer inputs into one file."
+                )
             index = {position: i for i, (position, *_) in enumerate(inputs)}
             counts = np.zeros((2, len(inputs), self.plan.num_classes), dtype=np.int64)
             seconds = np.zeros(len(inputs))

@@ -5,21 +5,27 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from smoothcert.bounds import METHODS, SOFT_METHODS
 from smoothcert.bounds.sequential import SequentialPlan
-from smoothcert.checks import less_error
+from smoothcert.checks import NOISES, less_error
 from smoothcert.errors import RunError
 from smoothcert.sampling.blocks import Claim, Phase, Soft, Votes
-from smoothcert.sampling.simplex import HARD, component_constant
+from smoothcert.sampling.simplex import HARD, VOTES, component_constant
+from smoothcert.text import printable
 
 APPLICATION_ID = 0x736D6365  # "smce"
 VERSION = 2
+ADAPTIVE = "adaptive"
+MOST_CLASSES, MOST_INPUTS, MOST_DRAWS = 1 << 20, 1 << 31, 1 << 40
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -43,6 +49,8 @@ MIGRATIONS: Mapping[int, str] = {
     """
 }
 """SQL that brings a file of version k to version k + 1, so that older files open."""
+
+PHASES = {phase.value for phase in Phase}
 
 
 @dataclass(frozen=True)
@@ -119,10 +127,66 @@ def to_json(record: Plan | Info) -> str:
 
 
 def from_json(kind: type[Any], text: str) -> Any:
-    """The record, leaving out fields that a newer version added; lists become tuples."""
-    values = json.loads(text)
-    known = {f.name for f in dataclasses.fields(kind)}
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
+    """The record, leaving out fields that a newer version added; lists become tuples, and all text can be shown.
+
+    A checksum tells damage and not malice: what is read is of the declared types and of a possible size, or refused.
+    """
+    kinds = get_type_hints(kind)
+    values = {k: _shown(v) for k, v in json.loads(text).items() if k in kinds}
+    if not all(_is_of(value, kinds[name]) for name, value in values.items()):
+        raise ValueError("a value of another type")
+    record = kind(**values)
+    if isinstance(record, Plan) and not is_possible(record):
+        raise ValueError("a number out of range")
+    return record
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_shown, value))
+    if isinstance(value, dict):
+        return {_shown(key): _shown(entry) for key, entry in value.items()}
+    return printable(value) if isinstance(value, str) else value
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Is it of the annotated type? Numbers are finite."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return any(_is_of(value, choice) for choice in inner)
+    if origin is tuple:
+        long = inner[-1] is ... or len(inner) == len(value if isinstance(value, tuple) else ())
+        return isinstance(value, tuple) and long and all(_is_of(entry, inner[0]) for entry in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is_of(entry, inner[1]) for entry in value.values())
+    if kind is float:
+        return _is_number(value)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _is_number(value: Any) -> bool:
+    """An int or a float that a float can hold."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
+    return whole or (isinstance(value, float) and math.isfinite(value))
+
+
+def is_possible(plan: Plan) -> bool:
+    """Could a run have been declared so?"""
+    at_least_0 = plan.total, plan.batch, plan.noise_error
+    at_least_1 = plan.n0, plan.n, plan.skip, plan.num_classes, plan.levels or 1, *(plan.shard or ())
+    positive = plan.sigma, plan.temperature, plan.futility or 1, plan.constant or 1, plan.width or 1, *plan.radii
+    return (
+        min(at_least_0) >= 0
+        and min(at_least_1) >= 1
+        and min(positive) > 0
+        and plan.noise_error < plan.alpha < 1
+        and plan.num_classes <= MOST_CLASSES
+        and plan.total <= MOST_INPUTS
+        and max(plan.n0, plan.n) <= MOST_DRAWS
+        and plan.noise in NOISES
+        and plan.votes in VOTES
+        and plan.method in (*METHODS, *SOFT_METHODS, ADAPTIVE)
+    )
 
 
 def pack_input(values: tuple[int, str, int, str | None], thumbnail: bytes | None) -> tuple[Any, ...]:
@@ -133,7 +197,7 @@ def pack_input(values: tuple[int, str, int, str | None], thumbnail: bytes | None
 def unpack_input(row: tuple[Any, ...]) -> tuple[int, str, int, str | None]:
     """(position, id, label, digest) of a row that ends with its checksum, which files of format 1 do not have."""
     position, id, label, digest, *checksum = row
-    typed = isinstance(position, int) and isinstance(id, str) and isinstance(label, int)
+    typed = isinstance(position, int) and isinstance(id, str) and isinstance(label, int) and printable(id) == id
     if not typed or checksum not in ([], [_checksum(row[:4])]):
         raise RunError(f"a damaged record of input number {position}")
     return position, id, label, digest
@@ -160,12 +224,21 @@ def unpack(row: tuple[Any, ...]) -> Votes:
 
 
 def is_intact(row: tuple[Any, ...]) -> bool:
-    """Is the checksum of a row of votes right?"""
+    """Is the checksum of a row of votes right, and is the row one that `pack` could have made?"""
     if len(row) != 9:
         return False
-    pairs, soft, _, checksum = row[5:]
+    position, phase, first, last, draws, pairs, soft, seconds, checksum = row
     whole = isinstance(pairs, bytes) and len(pairs) % 8 == 0 and isinstance(soft, bytes | None)
-    return whole and _checksum(row[:5], pairs + (soft or b"")) == checksum
+    if not (whole and pairs and _checksum(row[:5], pairs + (soft or b"")) == checksum):
+        return False
+    numbers = isinstance(position, int) and isinstance(draws, int) and isinstance(first, int) and isinstance(last, int)
+    return (
+        numbers
+        and phase in PHASES
+        and 0 <= first < last <= MOST_DRAWS
+        and (soft is None or len(soft) % 24 == 8)
+        and _is_number(seconds)
+    )
 
 
 def _pack_soft(soft: Soft) -> bytes:
@@ -187,9 +260,14 @@ def pack_claim(claim: Claim) -> tuple[Any, ...]:
 def unpack_claim(row: tuple[Any, ...]) -> Claim:
     """The claim of a row, or an error where its checksum is wrong."""
     *values, checksum = row
-    if _checksum(tuple(values)) != checksum:
+    if _checksum(tuple(values)) != checksum or not _is_claim(*values):
         raise RunError(f"a damaged claim for input number {values[0]}")
     return Claim(*values)
+
+
+def _is_claim(position: Any, prediction: Any, radius: Any, n: Any, seconds: Any) -> bool:
+    whole = isinstance(prediction, int) and isinstance(n, int)
+    return whole and n >= 0 and _is_number(radius) and radius >= 0 and _is_number(seconds)
 
 
 def pack_constant(position: int, value: float) -> tuple[Any, ...]:
@@ -200,7 +278,7 @@ def pack_constant(position: int, value: float) -> tuple[Any, ...]:
 def unpack_constant(row: tuple[Any, ...]) -> tuple[int, float]:
     """The position and the constant of a row, or an error where its checksum is wrong."""
     position, value, checksum = row
-    if _checksum((position, value)) != checksum:
+    if _checksum((position, value)) != checksum or not _is_number(value) or value <= 0:
         raise RunError(f"a damaged constant for input number {position}")
     return position, value
 

@@ -308,6 +308,14 @@ class _Training:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise InputError(f"{path} cannot be read ({error}): choose another --out.") from None
+        try:
+            self._take_over(tensors, about)
+        except InputError:
+            raise
+        except Exception as error:  # whatever a state lacks that another program, or nobody, has written
+            raise InputError(f"{path} is no state of this training: choose another --out.") from error
+
+    def _take_over(self, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
         self.configuration.require_equal(about.get(CONFIGURATION, "{}"), self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "loss": {}, "momentum": {}}
         for key, tensor in tensors.items():

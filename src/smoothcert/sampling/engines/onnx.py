@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -15,6 +16,9 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.sampling.engines.module import SINGLE_THREAD, ModuleEngine, Network
+
+EXTERNAL = re.compile(rb"\x6a[\x00-\xff]{1,3}\x0a\x08location\x12")
+"""How a tensor's `external_data` (field 13 of ONNX's TensorProto) begins: an entry whose key is `location`."""
 
 
 class OnnxEngine(ModuleEngine):
@@ -62,6 +66,11 @@ class OnnxFileEngine:
             content = path.read_bytes()
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}): check the path.") from None
+        if EXTERNAL.search(content):
+            raise InputError(
+                f"{path} keeps its weights in files beside it, which its fingerprint would not cover: save it as one "
+                f"file, with onnx.save_model(model, path, save_as_external_data=False)."
+            )
         self.fingerprint = hashlib.sha256(content).hexdigest()
         self._open = partial(Graph, content, str(path))
         self._graph: Graph | None = None
@@ -87,9 +96,10 @@ class Graph:
         except Exception as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"ONNX Runtime cannot open {name} ({reason}): check the file.") from None
-        (batch, *others) = self._session.get_inputs()
-        if others:
-            raise InputError(f"the ONNX model has {1 + len(others)} inputs: give one that takes the batch alone.")
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1:
+            raise InputError(f"the ONNX model has {len(inputs)} inputs: give one that takes the batch alone.")
+        (batch,) = inputs
         self._name = batch.name
         self._fixed = batch.shape[0] if batch.shape and isinstance(batch.shape[0], int) else None
 

@@ -1,0 +1,28 @@
+"""Text that came from outside, made fit to be shown."""
+
+from __future__ import annotations
+
+import re
+
+UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+"""Control characters, marks that turn the direction of writing, and halves of characters."""
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def printable(text: str) -> str:
+    """The text with what cannot be shown, or would disguise it, made visible as U+FFFD.
+
+    >>> printable("cat\\x00\\u202egpj")
+    'cat��gpj'
+    """
+    return UNSHOWABLE.sub("\ufffd", text)
+
+
+def csv_cell(text: str) -> str:
+    """The text, with an apostrophe in front where a spreadsheet would take it for a formula.
+
+    >>> csv_cell("=1+1")
+    "'=1+1"
+    """
+    return f"'{text}" if text.startswith(FORMULA) else text

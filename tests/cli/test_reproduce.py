@@ -1,0 +1,93 @@
+"""`reproduce --all --scale smoke`: the paper's figures and tables, in small, by one command."""
+
+import contextlib
+import json
+import sqlite3
+
+import pytest
+from typer.testing import CliRunner
+
+from smoothcert.cli import app
+from smoothcert.errors import InputError
+from smoothcert.experiments import CLAIMS
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What the command wrote, by claim, and its output folder."""
+    out = tmp_path_factory.mktemp("reproduction")
+    result = CliRunner().invoke(app, ["reproduce", "--all", "--scale", "smoke", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    return {claim: json.loads((out / f"{claim}.json").read_text()) for claim in CLAIMS} | {"out": out}
+
+
+def test_every_claim_is_written_with_its_setting(found):
+    for claim in CLAIMS:
+        assert found[claim]["claim"] == claim
+        assert found[claim]["scale"] == "smoke"
+        assert {"seed", "date", "machine"} <= found[claim].keys()
+    for claim in ("radii", "confidence", "gap"):
+        assert (found["out"] / f"{claim}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (found["out"] / f"{claim}.svg").read_text()
+
+
+def test_the_radii_of_figure_two(found):
+    radii = found["radii"]
+    at = [min(range(len(radii["p1"])), key=lambda i: abs(radii["p1"][i] - p)) for p in (0.3, 0.6, 0.9, 0.99)]
+    assert [round(radii["radii"]["R_multiLip"][i], 4) for i in at] == [0.0517, 0.1067, 0.1774, 0.2443]
+    assert [round(radii["radii"]["exact mult"][i], 4) for i in at] == [0.0530, 0.1081, 0.1803, 0.2514]
+    assert [round(radii["radii"]["exact mono"][i], 4) for i in at] == [0, 0.0360, 0.1803, 0.3225]
+
+
+def test_the_linear_network_of_the_appendix(found):
+    assert found["linear-product"]["true"] == pytest.approx(8.5e-27, rel=2e-3)
+    assert found["linear-product"]["product"]["fourier"] == pytest.approx(2.681e5, rel=3e-4)
+
+
+def test_the_whole_level_on_one_pair_proves_more_than_bonferroni(found):
+    (panel,) = found["confidence"]["panels"]
+    average = panel["average_radius"]
+    assert average["pairwise"] > average["cpm"] > average["bonferroni"]
+    assert sum(panel["buckets"].values()) == panel["inputs"]
+
+
+def test_a_proved_constant_closes_part_of_the_gap(found):
+    gap = found["gap"]
+    average = gap["average_radius"]
+    assert average["exact (proved L), betting"] > average["R_mult, betting"]
+    assert gap["scores_constant_local_mean"] <= gap["scores_constant_proved"]
+
+
+def test_local_estimates_lie_below_the_proved_product(found):
+    for row in found["lipschitz-table"]["networks"]:
+        assert row["local_mean"] <= row["local_largest"] <= row["product_proved"]
+
+
+def test_a_second_time_draws_nothing_and_finds_the_same(found):
+    run = next(found["out"].glob("confidence-*.smoothcert"))
+    before = _content(run)
+    result = CliRunner().invoke(app, ["reproduce", "confidence", "--out", str(found["out"])])
+    assert result.exit_code == 0
+    assert json.loads((found["out"] / "confidence.json").read_text()) == found["confidence"]
+    assert _content(run) == before
+
+
+def _content(path):
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        return list(file.iterdump())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name one claim or pass --all"),
+        (["radii", "--all"], "name one claim or pass --all"),
+        (["theorem"], "unknown claim"),
+        (["confidence", "--scale", "paper", "--checkpoints", "nowhere"], "has no weights of cifar_resnet110"),
+        (["gap", "--scale", "cpu", "--checkpoints", "nowhere"], "has no weights of liresnet"),
+    ],
+)
+def test_what_cannot_be_reproduced_is_refused_in_one_sentence(arguments, message, tmp_path):
+    result = CliRunner().invoke(app, ["reproduce", *arguments, "--out", str(tmp_path)])
+    assert isinstance(result.exception, InputError)
+    assert message in str(result.exception)
