@@ -4,6 +4,7 @@ import io
 from contextlib import redirect_stdout, suppress
 from functools import partial
 
+import pyarrow as pa
 import torch
 
 from smoothcert import InputError, RunError, open_run
@@ -16,6 +17,8 @@ from smoothcert.sampling.engines.onnx import OnnxFileEngine
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.export import WRITERS, export_run
 from smoothcert.store.logs import import_logs
+
+pa.set_memory_pool(pa.system_memory_pool())  # the others reserve a gigabyte at once, which is all that a child has
 
 TABLES = ("html", "markdown", "latex", "csv")
 
@@ -41,8 +44,8 @@ def read_run(folder):
         raise refusals[0]
 
 
-def shown(path):
-    with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
+def shown(path, out=None):
+    with redirect_stdout(out or io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
         show(path)
 
 

@@ -12,6 +12,8 @@ from smoothcert.store.doctor import diagnose
 from smoothcert.store.logs import import_logs
 
 PLANS = {"fixed": {"n": 430}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500}}
+MOVED = "UPDATE votes SET counts = CAST(x'02000000' || substr(counts, 5) AS BLOB) WHERE position = 4"
+"""Votes of the first class become votes of the last: their total is unchanged, only the checksum can tell."""
 
 
 @pytest.fixture(scope="module", params=PLANS)
@@ -44,6 +46,7 @@ def test_a_healthy_file(plan, tmp_path):
     [
         ("UPDATE votes SET counts = x'0000000001000000' WHERE position = 4", "Input number 4 has damaged votes."),
         ("UPDATE votes SET draws = draws + 1 WHERE position = 4", "Input number 4 has damaged votes."),
+        (MOVED, "Input number 4 has damaged votes."),
         ("UPDATE inputs SET label = 2 - label WHERE position = 3", "Input number 3 has a damaged record"),
         ("DELETE FROM inputs WHERE position = 5", "Input number 5 has votes and no record of what it is."),
     ],

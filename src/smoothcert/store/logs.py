@@ -18,7 +18,7 @@ from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
 from smoothcert.store.export import COHEN_COLUMNS
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import MOST_COUNTS, Run
-from smoothcert.store.schema import Info, Plan, is_possible
+from smoothcert.store.schema import MOST_SECONDS, Info, Plan, is_possible
 from smoothcert.text import printable
 
 VOTE_COLUMNS = ("idx", "label", "counts")
@@ -217,4 +217,4 @@ def _seconds(text: str) -> float:
     if match is None:
         return 0.0
     days, hours, minutes, seconds = match.groups(default="0")
-    return int(days) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    return min(int(days) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds), MOST_SECONDS)

@@ -26,6 +26,7 @@ APPLICATION_ID = 0x736D6365  # "smce"
 VERSION = 2
 ADAPTIVE = "adaptive"
 MOST_CLASSES, MOST_INPUTS, MOST_DRAWS = 1 << 20, 1 << 31, 1 << 40
+MOST_SECONDS = 1e8
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -238,6 +239,7 @@ def is_intact(row: tuple[Any, ...]) -> bool:
         and 0 <= first < last <= MOST_DRAWS
         and (soft is None or len(soft) % 24 == 8)
         and _is_number(seconds)
+        and 0 <= seconds <= MOST_SECONDS
     )
 
 
@@ -267,7 +269,9 @@ def unpack_claim(row: tuple[Any, ...]) -> Claim:
 
 def _is_claim(position: Any, prediction: Any, radius: Any, n: Any, seconds: Any) -> bool:
     whole = isinstance(prediction, int) and isinstance(n, int)
-    return whole and n >= 0 and _is_number(radius) and radius >= 0 and _is_number(seconds)
+    return (
+        whole and n >= 0 and _is_number(radius) and radius >= 0 and _is_number(seconds) and 0 <= seconds <= MOST_SECONDS
+    )
 
 
 def pack_constant(position: int, value: float) -> tuple[Any, ...]:

@@ -1,0 +1,418 @@
+"""Files made to do harm: to run something, to fill the memory, to never end. Each is refused with one sentence."""
+
+import io
+import json
+import os
+import pickle
+import re
+import sqlite3
+import struct
+import zipfile
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from fuzzing import is_one_sentence
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from readers import (
+    network,
+    read_checkpoint,
+    read_class_file,
+    read_data,
+    read_image_folder,
+    read_log,
+    read_onnx,
+    read_run,
+)
+from safetensors.torch import save
+
+from interruptible import certify
+from smoothcert import InputError
+from smoothcert.data import open_data, parquet
+from smoothcert.models import load_model
+from smoothcert.store import schema
+from smoothcert.store.schema import Info, from_json, meta_checksum
+
+
+class Canary:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def refuses(patient, tmp_path):
+    """Has a file read; it must be refused, nothing run, and the sentence is returned."""
+
+    def read(reader, name, content):
+        refusal = patient.survives(reader, tmp_path / "box", content, name)
+        assert refusal is not None
+        assert not (tmp_path / "canary").exists()
+        return refusal
+
+    return read
+
+
+def chunk(kind, content):
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png(width, height, depth=8, colour=2, data=b""):
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def saved(image, kind, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+# ---- images
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (png(30_000, 30_000), "larger than 67108864 pixels"),
+        (png(10_000, 10_000), "larger than 67108864 pixels"),
+        (png(2**31 - 1, 2**31 - 1), "larger than|cannot be decoded"),
+        (png(8_000, 8_000), "cannot be decoded"),
+        (png(3, 3, depth=16, colour=0, data=bytes(3 * 7)), "more than 8 bits"),
+        (png(3, 3, depth=16, colour=2, data=bytes(3 * 19)), "more than 8 bits"),
+        (saved(Image.new("RGB", (64, 64)), "PNG")[:-30], "cannot be decoded"),
+        (saved(Image.new("RGB", (64, 64)), "JPEG")[:-300], "cannot be decoded"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot be decoded"),
+    ],
+    ids=["bomb", "large", "huge", "hollow", "16-bit grey", "16-bit colour", "cut PNG", "cut JPEG", "PostScript"],
+)
+def test_images(refuses, content, message):
+    assert re.search(message, refuses(read_image_folder, "cat/1.png", content))
+
+
+def test_a_narrow_image_is_not_resized_to_a_huge_one(tmp_path):
+    (tmp_path / "cat").mkdir()
+    Image.new("L", (60_000, 1)).save(tmp_path / "cat" / "1.png")
+    with pytest.raises(InputError, match="pixels when resized"):
+        open_data(tmp_path, resize=224)
+
+
+def test_four_colours_and_several_frames_are_read(patient, tmp_path):
+    frames = [Image.new("RGB", (9, 7), (k, 0, 0)) for k in range(3)]
+    animated = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert patient.survives(read_image_folder, tmp_path / "box", animated, "cat/1.gif") is None
+    cmyk = saved(Image.new("CMYK", (9, 7)), "JPEG")
+    assert patient.survives(read_image_folder, tmp_path / "box", cmyk, "cat/1.jpg") is None
+
+
+# ---- arrays
+
+
+def npz(entries):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(f"{name}.npy", content, compresslevel=1)
+    return buffer.getvalue()
+
+
+def npy(shape, data=b"", kind="<f4"):
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": kind, "fortran_order": False, "shape": shape})
+    return buffer.getvalue() + data
+
+
+def test_npz(refuses, tmp_path):
+    labels = npy((2,), bytes(16), "<i8")
+    for shape in ((2, 1 << 38), (2, 1 << 61), (1 << 40, 4), (2, -4)):
+        assert "cannot be read" in refuses(read_data, "d.npz", npz({"x": npy(shape), "y": labels}))
+    bomb = npz({"x": npy((2, 1 << 25), bytes(1 << 28)), "y": labels})
+    assert len(bomb) < 1 << 22
+    assert "would unpack to" in refuses(read_data, "d.npz", bomb)
+    pickled = npy((2, 1), pickle.dumps([Canary(tmp_path / "canary")] * 2), "|O")
+    assert "never loaded" in refuses(read_data, "d.npz", npz({"x": pickled, "y": labels}))
+    nested = npz({"x": b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 9000, "y": labels})
+    assert "cannot be read" in refuses(read_data, "d.npz", nested)
+
+
+def table(column, labels, metadata=None):
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"img": column, "label": labels}).replace_schema_metadata(metadata), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("value", [{"bytes": bytes(1 << 16), "path": None}, np.zeros(1 << 14, np.float32)])
+def test_parquet_that_repeats_a_value(monkeypatch, tmp_path, value):
+    monkeypatch.setattr(parquet, "_GROUP_BYTES", 1 << 20)
+    bomb = table([value] * 100, [0] * 100)
+    assert len(bomb) < 1 << 15
+    (tmp_path / "d.parquet").write_bytes(bomb)
+    with pytest.raises(InputError, match="row group above"):
+        open_data(tmp_path / "d.parquet")
+
+
+def test_parquet(refuses):
+    deep = {b"huggingface": b"[" * 100_000}
+    assert "cannot be decoded" in refuses(read_data, "d.parquet", table([{"bytes": b"", "path": None}], [0], deep))
+    for labels in (["cat"], [None], [-1], [1.5], [[0, 1]]):
+        assert "label" in refuses(read_data, "d.parquet", table([[0.5, 0.5]], labels))
+
+
+def test_cifar(refuses):
+    assert "no multiple of" in refuses(read_data, "d.bin", bytes(3072))
+    assert "labels above 9" in refuses(read_data, "d.bin", b"\xff" * 3073)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"cat\ncat\n", b"\x1b[31mcat\n", b"\n" * 9])
+def test_class_files(refuses, tmp_path, patient, content):
+    box = tmp_path / "box"
+    (box / "in" / "images" / "cat").mkdir(parents=True)
+    (box / "in" / "images" / "cat" / "1.png").write_bytes(saved(Image.new("L", (4, 4)), "PNG"))
+    (box / "in" / "classes.txt").write_bytes(content)
+    assert patient.read(read_class_file, box)
+
+
+# ---- checkpoints and graphs
+
+
+def torch_file(content, **options):
+    buffer = io.BytesIO()
+    torch.save(content, buffer, **options)
+    return buffer.getvalue()
+
+
+def test_checkpoints(refuses, tmp_path):
+    state = network().state_dict()
+    canary = Canary(tmp_path / "canary")
+    for zipped in (True, False):
+        hostile = torch_file({**state, "0.bias": canary}, _use_new_zipfile_serialization=zipped)
+        assert "nothing in it was executed" in refuses(read_checkpoint, "w.pt", hostile)
+    assert refuses(read_checkpoint, "w.pt", pickle.dumps(canary))
+    for odd in (
+        {1: torch.zeros(3)},
+        {**state, "0.weight": torch.empty(3, 4, device="meta")},
+        {**state, "0.weight": torch.zeros(3, 4).to_sparse()},
+        {**state, "0.weight": torch.zeros(3, 4, dtype=torch.complex64)},
+    ):
+        assert "holds no state dict" in refuses(read_checkpoint, "w.pt", torch_file(odd))
+    endless = {**state, "0.weight": torch.zeros(1).expand(1 << 40)}
+    assert "another shape" in refuses(read_checkpoint, "w.pt", torch_file(endless))
+    loud = {"\x1b[2J\n" * 9999: torch.zeros(1)}
+    assert "do not fit" in refuses(read_checkpoint, "w.pt", torch_file(loud))
+
+
+def test_safetensors(refuses):
+    def lying(header, data=b""):
+        text = json.dumps(header).encode() if isinstance(header, dict) else header
+        return struct.pack("<Q", len(text)) + text + data
+
+    entry = {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}
+    for content in (
+        struct.pack("<Q", 1 << 62) + b"{}",
+        lying(b"[" * 50_000),
+        lying({"0.weight": entry}),
+        lying({"0.weight": {**entry, "data_offsets": [0, 1 << 40]}}, bytes(48)),
+        lying({"0.weight": {**entry, "shape": [1 << 40, 1 << 40]}}, bytes(48)),
+        lying({"a": entry, "b": entry}, bytes(48)),
+    ):
+        assert "no checkpoint" in refuses(read_checkpoint, "w.safetensors", content)
+
+
+@pytest.mark.parametrize("options", [{"width": 10**9}, {"num_classes": 10**12}, {"num_classes": "9"}, {"width": -1}])
+def test_options_that_the_weights_do_not_bear_out(tmp_path, options):
+    about = {"configuration": json.dumps({"arch": "digits_cnn", "options": options})}
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(save({"a": torch.zeros(3)}, about))
+    with pytest.raises(InputError) as caught:
+        load_model("digits_cnn", weights=path)
+    assert is_one_sentence(str(caught.value))
+
+
+def test_onnx_files(refuses, tmp_path):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    helper, numbers = onnx.helper, onnx.TensorProto.FLOAT
+    weights = onnx.numpy_helper.from_array(np.ones((4, 3), np.float32), "w")
+    batch, scores = (helper.make_tensor_value_info(n, numbers, ["b", k]) for n, k in (("x", 4), ("y", 3)))
+
+    def model(inputs, *node):
+        graph = helper.make_graph([helper.make_node(*node)], "g", inputs, [scores], [weights])
+        return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
+
+    whole = model([batch], "MatMul", ["x", "w"], ["y"])
+    content = whole.SerializeToString()
+    onnx.save_model(whole, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert "files beside it" in refuses(read_onnx, "model.onnx", (tmp_path / "m.onnx").read_bytes())
+    constant = model([], "Identity", ["w"], ["y"]).SerializeToString()
+    assert "0 inputs" in refuses(read_onnx, "model.onnx", constant)
+    assert "cannot open" in refuses(read_onnx, "model.onnx", content[:-20])
+
+
+# ---- run files and logs
+
+
+@pytest.fixture(scope="module")
+def run_bytes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("forged") / "run.smoothcert"
+    certify(path, n=250)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def forged(run_bytes, tmp_path):
+    """The run file after some statements, its checksum of the plan mended."""
+
+    def forge(*statements, **changes):
+        path = tmp_path / "forged"
+        path.write_bytes(run_bytes)
+        with sqlite3.connect(path) as db:
+            meta = dict(db.execute("SELECT key, value FROM meta"))
+            for name, values in changes.items():
+                meta[name] = json.dumps({**json.loads(meta[name]), **values})
+            del meta["checksum"]
+            rows = {**meta, "checksum": meta_checksum(meta)}
+            db.executemany("REPLACE INTO meta VALUES (?, ?)", rows.items())
+            for statement in statements:
+                db.execute(statement)
+        db.close()
+        return path.read_bytes()
+
+    return forge
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["DROP TABLE claims", f"CREATE VIEW claims AS {ENDLESS} SELECT x, 0, 0.5, 1, 0.0, x'00' FROM c"],
+        ["DROP TABLE votes", f"CREATE VIEW votes AS {ENDLESS} SELECT x, 'a', 0, 1, 1, x'', NULL, 0.0, x'' FROM c"],
+        ["CREATE TRIGGER t AFTER INSERT ON votes BEGIN DELETE FROM votes; END"],
+        ["ALTER TABLE inputs ADD COLUMN more AS (zeroblob(900000000))"],
+        ["CREATE TABLE other (a)"],
+        ["UPDATE inputs SET thumbnail = zeroblob(70000000) WHERE position = 3"],
+        ["UPDATE inputs SET thumbnail = 'text' WHERE position = 3"],
+        ["UPDATE votes SET seconds = 'long'"],
+        ["UPDATE votes SET seconds = 1e300"],
+        ["UPDATE inputs SET id = char(27) || '[2J'"],
+        ["INSERT INTO meta VALUES (x'00', 1)"],
+    ],
+    ids=[
+        "endless claims",
+        "endless votes",
+        "trigger",
+        "computed",
+        "table",
+        "big",
+        "text",
+        "time",
+        "age",
+        "escape",
+        "key",
+    ],
+)
+def test_run_files_with_other_tables_and_values(refuses, forged, statements):
+    assert refuses(read_run, "run.smoothcert", forged(*statements))
+
+
+@pytest.mark.parametrize("size", [(64_000, 64_000), (5_000, 5_000), (65, 65), (3, 2)])
+def test_thumbnails_that_are_bombs_or_unlike_the_others(refuses, forged, size):
+    content = saved(Image.new("L", (3, 2)), "PNG") if size == (3, 2) else png(*size)
+    statement = f"UPDATE inputs SET thumbnail = x'{content.hex()}' WHERE position = 5"
+    assert "thumbnail" in refuses(read_run, "run.smoothcert", forged(statement))
+
+
+PLANS = [
+    {"num_classes": 10**9},
+    {"num_classes": 0},
+    {"total": 10**15},
+    {"total": -1},
+    {"sigma": "0.5"},
+    {"sigma": -1.0},
+    {"alpha": 2.0},
+    {"alpha": [0.1]},
+    {"n": 10**30},
+    {"n0": True},
+    {"method": "\x1b[2J"},
+    {"noise": "loud"},
+    {"radii": "wide"},
+    {"noise_error": 1.0},
+    {"votes": None},
+    {"temperature": 0},
+]
+
+
+@pytest.mark.parametrize("changes", PLANS, ids=str)
+def test_plans_that_nobody_can_have_declared(refuses, forged, changes):
+    assert "a damaged plan" in refuses(read_run, "run.smoothcert", forged(plan=changes))
+
+
+def test_a_run_of_very_many_inputs_is_checked_in_bounded_time(refuses, forged):
+    forgery = forged("UPDATE votes SET checksum = x'00'", plan={"total": 10**9, "num_classes": 1 << 14})
+    assert refuses(read_run, "run.smoothcert", forgery)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(), x, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_records_hold_what_is_declared_or_are_refused(data):
+    whole = json.loads(schema.to_json(Info("", "", "", "", ("a", "b"), {"x": "1"})))
+    name = data.draw(st.sampled_from(sorted(whole)))
+    try:
+        info = from_json(Info, json.dumps({**whole, name: data.draw(JSON)}))
+    except ValueError:
+        return
+    assert all(isinstance(text, str) for text in (info.created, info.command, info.model, info.data))
+    assert info.classes is None or all(isinstance(text, str) for text in info.classes)
+    assert isinstance(info.radii_only, bool)
+
+
+HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "0\t999999999\t0\t0.5\t1\t0:00:01",
+        "0\t1\t0\tnan\t1\t0:00:01",
+        "0\t1\t0\t-1\t1\t0:00:01",
+        "\x1b[2J\t1\t0\t1\t1\t0:00:01",
+        "0\t1\t0\t1\t1",
+        "0\t٣x\t0\t1\t1\t0:00:01",
+    ],
+)
+def test_logs(refuses, row):
+    assert refuses(read_log, "log_sigma_0.5.tsv", f"{HEADER}\n{row}\n".encode())
+
+
+def test_a_log_with_huge_radii_has_a_small_table(patient, tmp_path):
+    rows = "\n".join(f"{i}\t1\t1\t{r}\t1\t99999999 days, 0:00:01" for i, r in enumerate(("1e300", "0.5", "1e12")))
+    log = f"{HEADER}\n{rows}\n".encode()
+    assert patient.survives(read_log, tmp_path / "box", log, "log_sigma_0.5.tsv") is None
+
+
+def test_settings_beside_logs(patient, tmp_path):
+    for text in ("[" * 100_000, '{"alpha": [0.1, 0.2], "sigma": 1}', '{"sigma": "1"}', '{"sigma": 1e999}', "5", "{"):
+        folder = tmp_path / "logs" / "in"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, counts in (("a.tsv", "[3, 7]"), ("b.tsv", "[30, 70]")):
+            (folder / name).write_text(f"idx\tlabel\tcounts\n0\t1\t{counts}\n")
+        (folder / "certify_args.json").write_text(text)
+        assert patient.read(read_log, folder.parent)
+        (folder.parent / "out").rmdir()
