@@ -196,7 +196,7 @@ def certify_dataset(
                 _refuse_another(stored, plan, file.path)
                 if file.rejected not in (None, UNCHECKED):
                     raise RunError(f"{file.path} certifies nothing: {file.rejected}")
-            inputs = _Inputs(file, dataset, rows, first.array.shape, plan.num_classes, drawn, images)
+            inputs = _Inputs(file, dataset, rows, plan.num_classes, drawn, images)
             settings: dict[str, Any] = {"noise": drawn, "num_classes": plan.num_classes, "seed": plan.seed}
             if votes != HARD:
                 settings["shares"] = partial(shares, votes, plan.temperature)
@@ -334,26 +334,14 @@ class _Inputs:
     """The input at each position of the run, written to the file when first met and checked when met again."""
 
     def __init__(
-        self,
-        file: RunFile,
-        dataset: Dataset,
-        rows: Sequence[int],
-        shape: tuple[int, ...],
-        num_classes: int,
-        noise: Noise,
-        images: bool,
+        self, file: RunFile, dataset: Dataset, rows: Sequence[int], num_classes: int, noise: Noise, images: bool
     ) -> None:
-        self.file, self.dataset, self.rows, self.shape, self.num_classes = file, dataset, rows, shape, num_classes
+        self.file, self.dataset, self.rows, self.num_classes = file, dataset, rows, num_classes
         self.noise, self.images = noise, images
         self.digests = {position: digest for position, _, _, digest in file.inputs()}
 
     def __call__(self, position: int) -> Input:
         example = self.dataset[self.rows[position]]
-        if example.array.shape != self.shape:
-            raise InputError(
-                f"input {example.id} has shape {example.array.shape}, the first one {self.shape}: bring all inputs to "
-                f"one shape."
-            )
         if not 0 <= example.label < self.num_classes:
             raise InputError(
                 f"input {example.id} has label {example.label}, but the model has {self.num_classes} classes: check "

@@ -218,18 +218,6 @@ def test_an_address_where_nothing_answers_is_refused_at_once():
     assert "InputError: nothing answers at the cluster's address 127.0.0.1:9" in done.stderr
 
 
-def test_an_input_of_another_shape_is_refused_in_whatever_chunk_it_comes(nodes, tmp_path):
-    images = [np.zeros((1, 4, 4 + (row == 40)), dtype=np.float32) for row in range(41)]
-    with nodes.added(1), pytest.raises(InputError, match=r"input 40 has shape \(1, 4, 5\), the first one \(1, 4, 4\)"):
-        interruptible.certify(
-            tmp_path / "run.smoothcert",
-            moody,
-            interruptible.Items(images),
-            num_classes=3,
-            cluster=Cluster(nodes.address, workers=1),
-        )
-
-
 def test_a_model_that_cannot_be_sent_is_refused(fleet, nodes):
     stuck = threading.Lock()
     with pytest.raises(InputError, match="cannot be sent to workers"):
