@@ -1,6 +1,7 @@
 """A training ends with the same weights however often it is stopped, and its files say what they are."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def stopped_by(number, out, epochs):
         [sys.executable, "-m", "smoothcert", *command.split()],
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},  # other sums have other roundings
         preexec_fn=listen_to_interrupts,
     ) as process:
         while epochs_done(out) == done:

@@ -19,7 +19,7 @@ SHIPPED_WEIGHTS = {name: Path(__file__).with_name(f"{name}.safetensors") for nam
 
 
 def load_model(
-    spec: str, *, weights: Path | None = None, num_classes: int | None = None, device: str = "auto"
+    spec: str, *, weights: str | Path | None = None, num_classes: int | None = None, device: str = "auto"
 ) -> torch.nn.Module | Callable[..., Any] | Path:
     """`package.module:factory`, called without arguments, or a built-in architecture; with weights where given.
 
@@ -27,6 +27,7 @@ def load_model(
     device; `auto` is CUDA where there is one, else Apple's MPS, else the CPU. An .onnx file stays a path, for
     ONNX Runtime to open.
     """
+    weights = None if weights is None else Path(weights)
     if spec.endswith(".onnx"):
         if weights is not None:
             raise InputError("an .onnx file holds its own weights: leave out --weights.")

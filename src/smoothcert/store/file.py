@@ -340,7 +340,26 @@ def input_columns(connection: sqlite3.Connection) -> str:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write."""
+    """A connection that cannot write, to a file that needs no writing to be read.
+
+    A writer killed while it was closing the file leaves SQLite something to roll back, which takes a connection that
+    can write: any glance of one does it.
+    """
+    connection = _connect_read_only(path)
+    try:
+        _is_empty(connection)
+    except sqlite3.OperationalError as error:
+        if "readonly" in str(error):
+            with closing(sqlite3.connect(path.absolute())) as able:
+                _is_empty(able)
+            connection.close()
+            return _connect_read_only(path)
+    except sqlite3.Error:
+        pass  # whoever reads on says what is wrong with it
+    return connection
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     if sys.version_info >= (3, 11):
