@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import ClassVar
@@ -15,7 +16,7 @@ Network = Callable[[torch.Tensor], torch.Tensor]
 SINGLE_THREAD, BF16 = "single-thread", "bf16"
 
 
-class ModuleEngine:
+class ModuleEngine(ABC):
     """A torch module in evaluation mode, without gradients; both are restored afterwards.
 
     A subclass says in `build` what runs in place of the module: made for the first batch, and made again when the
@@ -41,8 +42,9 @@ class ModuleEngine:
     def versions(self) -> str:
         return f"torch {torch.__version__}"
 
+    @abstractmethod
     def build(self, batch: torch.Tensor) -> Network:
-        raise NotImplementedError
+        """What runs batches of this shape."""
 
     @property
     def fingerprint(self) -> str:
