@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def scores(model, name):
         return engine(ROWS)
 
 
-@pytest.mark.parametrize("options", ["folded", "channels-last", "folded+channels-last", "folded+single-thread"])
+@pytest.mark.parametrize("options", ["folded", "channels-last", "folded+channels-last", "folded+channels-last+lanes"])
 def test_variants_of_eager_pytorch_compute_the_same(module, options):
     torch.testing.assert_close(scores(module, f"torch+{options}"), scores(module, "torch"), rtol=1e-4, atol=1e-4)
 
@@ -121,15 +122,22 @@ def test_autocast_is_asked_for_by_name(module):
     assert open_engine(module, "torch+bf16").identity != open_engine(module, "torch").identity
 
 
-def test_one_thread_while_it_runs():
+def test_in_lanes_each_batch_has_one_thread():
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    torch.set_num_threads(3)
     try:
-        with open_engine(nn.Identity(), "torch+single-thread").ready():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
+        engine = open_engine(nn.Identity(), "torch+folded+lanes")
+        assert engine.lanes == 3
+        with engine.ready(), ThreadPoolExecutor(3) as pool:
+            assert list(pool.map(lambda _: torch.get_num_threads(), range(6))) == [1] * 6
+        assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_module_that_may_remember_is_not_called_from_two_threads():
+    with pytest.raises(InputError, match="several threads: use torch\\+folded\\+lanes"):
+        open_engine(nn.Identity(), "torch+lanes")
 
 
 def test_an_identity_opens_its_engine_again(module):
@@ -297,7 +305,7 @@ def test_the_classifier_looks_for_another_engine_when_far_more_is_wanted(module,
 class Small:
     """An engine on a device that holds so many rows."""
 
-    device, identity, fingerprint = torch.device("cpu"), "small", "none"
+    device, lanes, identity, fingerprint = torch.device("cpu"), 1, "small", "none"
 
     def __init__(self, fits):
         self.fits, self.sizes = fits, []

@@ -1,5 +1,9 @@
 """Votes do not depend on the batch; a model that misbehaves is named with its input."""
 
+from contextlib import nullcontext
+from threading import get_ident
+from time import sleep
+
 import numpy as np
 import pytest
 import torch
@@ -35,6 +39,47 @@ def test_votes_do_not_depend_on_the_batch():
     assert (reference.sum(axis=1) == 250).all()
     for batch in (1, 7, 100, 256, 5000):
         np.testing.assert_array_equal(votes(executor(by_sum, batch)), reference)
+
+
+class InLanes:
+    """An engine that is called from several threads, and answers its first batches late."""
+
+    device, identity, fingerprint = torch.device("cpu"), "lanes", "none"
+
+    def __init__(self, lanes):
+        self.lanes, self.threads, self.late = lanes, set(), iter([0.05, 0.0, 0.02])
+
+    def ready(self):
+        return nullcontext()
+
+    def __call__(self, batch):
+        self.threads.add(get_ident())
+        sleep(next(self.late, 0.001))
+        return torch.from_numpy(by_sum(batch.numpy()))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100, 256])
+@pytest.mark.parametrize("lanes", [1, 2, 5])
+def test_votes_do_not_depend_on_the_lanes(batch, lanes):
+    engine = InLanes(lanes)
+    runner = Executor(engine, INPUTS.__getitem__, noise=Gaussian(0.5), num_classes=3, seed=0, batch=batch)
+    blocks = [b for i in range(len(INPUTS)) for b in blocks_of(i, Phase.ESTIMATION, 250)]
+    drawn = list(runner.run(blocks))
+    assert [(v.position, v.first) for v in drawn] == [(b.position, b.index) for b in blocks]
+    assert all(a.says_the_same_as(b) for a, b in zip(drawn, executor(by_sum).run(blocks), strict=True))
+    assert len(engine.threads) == min(lanes, -(-1250 // batch))
+
+
+def test_a_model_that_fails_in_one_lane_ends_the_run():
+    class Failing(InLanes):
+        def __call__(self, batch):
+            if next(self.late, None) is None:
+                raise ValueError("no more")
+            return torch.from_numpy(by_sum(batch.numpy()))
+
+    runner = Executor(Failing(3), INPUTS.__getitem__, noise=Gaussian(0.5), num_classes=3, seed=0, batch=7)
+    with pytest.raises(RunError, match="no more"):
+        votes(runner)
 
 
 def test_every_batch_has_the_same_shape():

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
-from smoothcert.sampling.batches import choose_batch, seconds
+from smoothcert.sampling.batches import choose_batch, rate
 from smoothcert.sampling.engines import Engine, HalvingEngine, Model, open_engine
 from smoothcert.sampling.engines.agreement import agree
 from smoothcert.sampling.engines.module import BF16
@@ -57,7 +57,7 @@ def choose_engine(
     if contest.estimate(draws) > VARIANTS_PAY:
         contest.measure(EAGER)
         if cpu and torch.get_num_threads() > 1:
-            contest.measure([contest.best, f"{contest.best}+single-thread"])
+            contest.measure([contest.best, *(f"{name}+lanes" for name in EAGER if "folded" in name)])
     if cpu and contest.estimate(draws) > EXPORT_PAYS:
         contest.measure([contest.best, "onnx"])
     if contest.estimate(draws) > COMPILER_PAYS:
@@ -98,8 +98,7 @@ class _Contest:
             for name in working:
                 engine = self.engines[name]
                 with engine.ready():
-                    rate = len(self.rows) / seconds(engine, self.rows)
-                self.rates[name] = max(rate, self.rates.get(name, 0.0))
+                    self.rates[name] = max(rate(engine, self.rows), self.rates.get(name, 0.0))
         return len(working) == len(list(names))
 
     def require(self, name: str) -> None:

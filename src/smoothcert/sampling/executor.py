@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from itertools import groupby
+from threading import Event
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,10 +20,15 @@ from smoothcert.sampling.blocks import BLOCK, Block, Input, Soft, Votes, noise_k
 from smoothcert.sampling.engines import Engine
 from smoothcert.sampling.noise import Noise, Stream
 
+Ballots = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""The label of each row that belongs to a block, and its shares (rows, c), without columns if none are kept."""
 
-@dataclass(frozen=True)
-class Segment:
-    """Rows `start … stop − 1` of a batch: consecutive draws of one block."""
+
+class Segment(NamedTuple):
+    """Rows `start … stop − 1` of a batch: consecutive draws of one block.
+
+    A block may go on in the next batch: its noise there is drawn `after` that here is `drawn`.
+    """
 
     block: Block
     input_id: str
@@ -28,14 +36,16 @@ class Segment:
     noise: Stream
     start: int
     stop: int
+    after: Event | None
+    drawn: Event | None
 
 
 class Executor:
     """Draws blocks with one engine: x + noise, forward, count; with `shares`, a map from scores to shares of a vote in
     whole multiples of 1/UNIT, also their sums.
 
-    Every batch has `batch` rows, the last one padded, because kernels may round differently at other shapes. Memory
-    is two batches, a few inputs, and what the engine needs for a batch.
+    Every batch has `batch` rows, the last one padded, because kernels may round differently at other shapes. Memory is
+    two batches, or one for each of the engine's lanes, a few inputs, and what the engine needs for a batch in each.
     """
 
     def __init__(
@@ -61,45 +71,55 @@ class Executor:
         @lru_cache(maxsize=2 + batch // BLOCK)
         def on_device(position: int) -> tuple[str, torch.Tensor]:
             source = inputs(position)
-            return source.id, torch.from_numpy(source.array).to(engine.device)
+            x = torch.from_numpy(source.array)
+            if engine.device.type == "cuda":
+                return source.id, x.pin_memory().to(engine.device, non_blocking=True)
+            return source.id, x.to(engine.device)
 
         self._input = on_device
 
     def run(self, blocks: Iterable[Block | None]) -> Iterator[Votes]:
-        """The votes of each block, in order. None among the blocks asks for those of all blocks before it.
+        """The votes of each block, in order. None among the blocks asks for those of all blocks before it."""
+        labels: list[NDArray[np.int64]] = []
+        shares: list[NDArray[np.int64]] = []
+        seconds, before = 0.0, perf_counter()
+        for segments, (batch_labels, batch_shares) in self._ballots(blocks):
+            per_row = (perf_counter() - before) / len(batch_labels)
+            before = perf_counter()
+            for segment in segments:
+                labels.append(batch_labels[segment.start : segment.stop])
+                shares.append(batch_shares[segment.start : segment.stop])
+                seconds += per_row * len(labels[-1])
+                if segment.drawn is None:
+                    b = segment.block
+                    counts = np.bincount(np.concatenate(labels) if len(labels) > 1 else labels[0])
+                    classes = counts.nonzero()[0]
+                    soft = Soft.of(np.concatenate(shares), b.candidate) if self.shares else None
+                    facts = b.position, b.phase, b.index, b.index + 1, b.draws
+                    yield Votes(*facts, classes, counts[classes], seconds, soft)
+                    labels, shares, seconds = [], [], 0.0
 
-        While the model runs on one batch, the noise of the next is drawn.
+    def _ballots(self, blocks: Iterable[Block | None]) -> Iterator[tuple[list[Segment], Ballots]]:
+        """What each batch is made of and what the model said of it, in order.
+
+        An engine of one lane runs in this thread, and a thread beside it draws the noise of the next batch. Several
+        lanes are a thread each, for noise and model.
         """
-        threads = torch.get_num_threads()  # before the engine may keep to one
-        with ThreadPoolExecutor(threads) as pool, self.engine.ready():
-            batches = self._batches(blocks)
-            buffers = [torch.empty(0), torch.empty(0)]
-            labels: list[NDArray[np.int64]] = []
-            shares: list[NDArray[np.int64]] = []
-            seconds, before = 0.0, perf_counter()
-            segments = next(batches, None)
-            noise = self._draw_noise(buffers, segments or [], pool, threads)
-            while segments is not None:
-                rows = self._add_inputs(buffers, segments, noise)
-                ahead = next(batches, None)
-                noise = self._draw_noise(buffers, ahead or [], pool, threads)
-                if segments:
-                    batch_labels, batch_shares = self._votes(rows, segments)
-                    per_row = (perf_counter() - before) / len(batch_labels)
-                    before = perf_counter()
-                for segment in segments:
-                    labels.append(batch_labels[segment.start : segment.stop])
-                    shares.append(batch_shares[segment.start : segment.stop])
-                    seconds += per_row * len(labels[-1])
-                    if sum(map(len, labels)) == segment.block.draws:
-                        b = segment.block
-                        counts = np.bincount(np.concatenate(labels))
-                        classes = counts.nonzero()[0]
-                        soft = Soft.of(np.concatenate(shares), b.candidate) if self.shares else None
-                        facts = b.position, b.phase, b.index, b.index + 1, b.draws
-                        yield Votes(*facts, classes, counts[classes], seconds, soft)
-                        labels, shares, seconds = [], [], 0.0
-                segments = ahead
+        lanes = self.engine.lanes
+        under_way: deque[tuple[list[Segment], Callable[[], Ballots]]] = deque()
+        with self.engine.ready(), ThreadPoolExecutor(lanes) as pool:
+            for segments in self._batches(blocks):
+                if segments and lanes == 1:
+                    noise = pool.submit(self._noise, segments)
+                    under_way.append((segments, partial(self._votes, noise.result, segments)))
+                elif segments:
+                    ballots = pool.submit(self._votes, partial(self._noise, segments), segments)
+                    under_way.append((segments, ballots.result))
+                while under_way and (len(under_way) > lanes or not segments):
+                    done, result = under_way.popleft()
+                    yield done, result()
+            for done, result in under_way:
+                yield done, result()
 
     def _batches(self, blocks: Iterable[Block | None]) -> Iterator[list[Segment]]:
         """Which rows of each batch belong to which blocks; an empty list where no more is known until votes are."""
@@ -121,44 +141,36 @@ class Executor:
                     f"inputs to one shape."
                 )
             noise = self.noise.stream(noise_key(self.seed, input_id, block.phase, block.index), x, x.device)
-            done = 0
+            done, after = 0, None
             while done < block.draws:
                 take = min(block.draws - done, self.batch - filled)
-                segments.append(Segment(block, input_id, x, noise, filled, filled + take))
-                done, filled = done + take, filled + take
+                drawn = Event() if done + take < block.draws else None
+                segments.append(Segment(block, input_id, x, noise, filled, filled + take, after, drawn))
+                done, filled, after = done + take, filled + take, drawn
                 if filled == self.batch:
                     yield segments
                     segments, filled = [], 0
         if segments:
             yield segments
 
-    def _draw_noise(
-        self, buffers: list[torch.Tensor], segments: list[Segment], pool: ThreadPoolExecutor, threads: int
-    ) -> list[Future[None]]:
-        """Begins to fill the rows of the next batch with noise, in the buffer that is not in use."""
-        if segments and not len(buffers[1]):
-            x = segments[0].x
-            with torch.inference_mode(False):  # which belongs to this thread, and others fill the buffer
-                buffers[1] = torch.zeros((self.batch, *x.shape), dtype=torch.float32, device=x.device)
-        tasks = min(threads, len(segments))
-        return [pool.submit(_fill, buffers[1], segments[i::tasks]) for i in range(tasks)]
-
-    def _add_inputs(
-        self, buffers: list[torch.Tensor], segments: list[Segment], noise: list[Future[None]]
-    ) -> torch.Tensor:
-        """x + noise, when the noise is there; the buffers change places."""
-        for future in noise:
-            future.result()
-        if segments:
-            buffers.reverse()
+    def _noise(self, segments: list[Segment]) -> torch.Tensor:
+        """The noise of a batch; rows that belong to no block are 0."""
+        shape = self.batch, *segments[0].x.shape
+        rows = torch.empty(shape, dtype=torch.float32, device=self.engine.device)
+        rows[segments[-1].stop :] = 0
         for s in segments:
-            self.noise.add(s.x, buffers[0][s.start : s.stop])
-        return buffers[0]
+            if s.after is not None:
+                s.after.wait()
+            try:
+                s.noise.fill(rows[s.start : s.stop])
+            finally:
+                if s.drawn is not None:
+                    s.drawn.set()
+        return rows
 
-    def _votes(self, rows: torch.Tensor, segments: list[Segment]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The label of each row that belongs to a block, and its shares (rows, c), without columns if none are kept."""
+    def _forward(self, rows: torch.Tensor) -> torch.Tensor:
         try:
-            output = self.engine(rows)
+            return self.engine(rows)
         except (InputError, RunError):
             raise
         except Exception as error:
@@ -167,6 +179,14 @@ class Executor:
                 f"the model failed on a batch of shape {tuple(rows.shape)} ({reason}): check that it takes inputs "
                 f"of this shape."
             ) from error
+
+    def _votes(self, noise: Callable[[], torch.Tensor], segments: list[Segment]) -> Ballots:
+        """What the model says of the inputs with their noise."""
+        rows = noise()
+        for _, group in groupby(segments, key=lambda s: id(s.x)):
+            same = list(group)
+            self.noise.add(same[0].x, rows[same[0].start : same[-1].stop])
+        output = self._forward(rows)
         used = segments[-1].stop
         if output.shape[:1] != rows.shape[:1] or output.ndim not in (1, 2):
             raise InputError(
@@ -198,8 +218,3 @@ class Executor:
                 f"the model returned {fault} for input {input_id} under noise: such votes certify nothing, repair "
                 f"the model first."
             )
-
-
-def _fill(buffer: torch.Tensor, segments: list[Segment]) -> None:
-    for s in segments:
-        s.noise.fill(buffer[s.start : s.stop])

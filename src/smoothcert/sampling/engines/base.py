@@ -11,11 +11,15 @@ import torch
 class Engine(Protocol):
     """Scores (N, c) or labels (N,) of a batch (N, *shape) of float32 on `device`.
 
-    Calls happen inside `ready()`, which puts the model into the state it is certified in and back.
+    Calls happen inside `ready()`, which puts the model into the state it is certified in and back; up to `lanes` at
+    once, from as many threads.
     """
 
     @property
     def device(self) -> torch.device: ...
+
+    @property
+    def lanes(self) -> int: ...
 
     @property
     def identity(self) -> str:

@@ -7,14 +7,14 @@ from copy import deepcopy
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.sampling.engines.module import BF16, SINGLE_THREAD, ModuleEngine, Network
+from smoothcert.sampling.engines.module import BF16, ModuleEngine, Network
 
 
 class CompiledEngine(ModuleEngine):
     """`torch.compile` with freezing, which folds batch norms and chooses layouts. The first batch takes a minute."""
 
     family = "compile"
-    options_known = (SINGLE_THREAD, BF16)
+    options_known = (BF16,)
 
     def build(self, batch: torch.Tensor) -> Network:
         # A copy, because freezing keeps the weights it has seen, and torch keeps what it compiled for a module.

@@ -16,6 +16,7 @@ class FunctionEngine:
     """Calls the function on a float32 array (N, *shape); its weights cannot be hashed, so its name stands for them."""
 
     device = torch.device("cpu")
+    lanes = 1
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function

@@ -22,7 +22,7 @@ class HalvingEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.device, self.identity = engine.device, engine.identity
+        self.device, self.lanes, self.identity = engine.device, engine.lanes, engine.identity
         self.at_most: int | None = None
 
     @property

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from threading import Lock
 from typing import ClassVar
 
 import torch
@@ -13,14 +14,14 @@ import torch
 from smoothcert.errors import InputError
 
 Network = Callable[[torch.Tensor], torch.Tensor]
-SINGLE_THREAD, BF16 = "single-thread", "bf16"
+BF16 = "bf16"
 
 
 class ModuleEngine(ABC):
     """A torch module in evaluation mode, without gradients; both are restored afterwards.
 
     A subclass says in `build` what runs in place of the module: made for the first batch, and made again when the
-    module's weights have changed since. `single-thread` keeps the CPU to one thread, `bf16` is torch's autocast.
+    module's weights have changed since. `bf16` is torch's autocast.
     """
 
     family: ClassVar[str]
@@ -29,18 +30,23 @@ class ModuleEngine(ABC):
     def __init__(self, module: torch.nn.Module, options: tuple[str, ...] = ()) -> None:
         for option in options:
             if option not in self.options_known:
-                raise InputError(
-                    f"engine {self.family!r} has no option {option!r}: choose from {', '.join(self.options_known)}."
-                )
+                known = ", ".join(self.options_known) or "none"
+                raise InputError(f"engine {self.family!r} has no option {option!r}: its options are {known}.")
         self.module, self.options = module, options
         tensors = [*module.parameters(), *module.buffers()]
         self.device = tensors[0].device if tensors else torch.device("cpu")
         self.identity = f"{'+'.join([self.family, *options])} ({self.versions()}) on {self.device.type}"
+        self.lanes = torch.get_num_threads() if self.device.type == "cpu" and self.one_thread_each() else 1
+        self._building = Lock()
         self._network: Network | None = None
         self._built_from = ""
 
     def versions(self) -> str:
         return f"torch {torch.__version__}"
+
+    def one_thread_each(self) -> bool:
+        """Is it safe, and wanted, to run several batches at once on the CPU, each on one thread?"""
+        return False
 
     @abstractmethod
     def build(self, batch: torch.Tensor) -> Network:
@@ -60,25 +66,26 @@ class ModuleEngine(ABC):
     def ready(self) -> Iterator[None]:
         training = [m for m in self.module.modules() if m.training]
         threads = torch.get_num_threads()
-        bf16 = torch.autocast(self.device.type, torch.bfloat16) if BF16 in self.options else nullcontext()
         self.module.eval()
         if self._network not in (None, self.module) and self._built_from != self.fingerprint:
             self._network = None
         try:
-            if SINGLE_THREAD in self.options:
+            if self.lanes > 1:
                 torch.set_num_threads(1)
-            with torch.inference_mode(), bf16:
-                yield
+            yield
         finally:
             torch.set_num_threads(threads)
             for m in training:
                 m.training = True
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        if self._network is None:
-            self._network = self.build(batch)
-            self._built_from = "" if self._network is self.module else self.fingerprint
-        output = self._network(batch)
+        bf16 = torch.autocast(self.device.type, torch.bfloat16) if BF16 in self.options else nullcontext()
+        with torch.inference_mode(), bf16:
+            with self._building:
+                if self._network is None:
+                    self._network = self.build(batch)
+                    self._built_from = "" if self._network is self.module else self.fingerprint
+            output = self._network(batch)
         if not isinstance(output, torch.Tensor):
             raise InputError(
                 f"the model returned {type(output).__name__}, not a tensor: wrap it so that it returns the scores."

@@ -6,16 +6,18 @@ import hashlib
 import logging
 import re
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.sampling.engines.module import SINGLE_THREAD, ModuleEngine, Network
+from smoothcert.sampling.engines.module import ModuleEngine, Network
 
 EXTERNAL = re.compile(rb"\x6a[\x00-\xff]{1,3}\x0a\x08location\x12")
 """How a tensor's `external_data` (field 13 of ONNX's TensorProto) begins: an entry whose key is `location`."""
@@ -24,16 +26,20 @@ EXTERNAL = re.compile(rb"\x6a[\x00-\xff]{1,3}\x0a\x08location\x12")
 class OnnxEngine(ModuleEngine):
     """A module exported with a free batch size, or for each batch shape where it has none.
 
-    Exporter and runtime fold batch norms and choose layouts.
+    Exporter and runtime fold batch norms and choose layouts. As many batches run at once as there are CPU threads, each
+    on one: threads that share a batch wait for each other after every layer.
     """
 
     family = "onnx"
-    options_known = (SINGLE_THREAD,)
+    options_known = ()
 
     def __init__(self, module: torch.nn.Module, options: tuple[str, ...] = ()) -> None:
         super().__init__(module, options)
         if self.device.type != "cpu":
             raise InputError(f"engine 'onnx' runs on the CPU and the model is on {self.device}: use 'torch'.")
+
+    def one_thread_each(self) -> bool:
+        return True
 
     def versions(self) -> str:
         return f"onnxruntime {import_runtime().__version__}, torch {torch.__version__}"
@@ -61,6 +67,7 @@ class OnnxFileEngine:
     device = torch.device("cpu")
 
     def __init__(self, path: Path) -> None:
+        self.lanes = torch.get_num_threads()
         self.identity = f"onnx (onnxruntime {import_runtime().__version__}) on cpu"
         try:
             content = path.read_bytes()
@@ -73,13 +80,21 @@ class OnnxFileEngine:
             )
         self.fingerprint = hashlib.sha256(content).hexdigest()
         self._open = partial(Graph, content, str(path))
+        self._opening = Lock()
         self._graph: Graph | None = None
 
-    def ready(self) -> AbstractContextManager[object]:
-        return nullcontext()
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        self._graph = self._graph or self._open()
+        with self._opening:
+            self._graph = self._graph or self._open()
         return self._graph(batch)
 
 
@@ -89,7 +104,7 @@ class Graph:
     def __init__(self, content: bytes, name: str) -> None:
         runtime = import_runtime()
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        options.intra_op_num_threads = 1
         options.log_severity_level = 3
         try:
             self._session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -6,17 +6,27 @@ from copy import deepcopy
 
 import torch
 
+from smoothcert.errors import InputError
 from smoothcert.sampling.engines.folding import fold_batch_norms
-from smoothcert.sampling.engines.module import BF16, SINGLE_THREAD, ModuleEngine, Network
+from smoothcert.sampling.engines.module import BF16, ModuleEngine, Network
 
-FOLDED, CHANNELS_LAST = "folded", "channels-last"
+FOLDED, CHANNELS_LAST, LANES = "folded", "channels-last", "lanes"
 
 
 class TorchEngine(ModuleEngine):
-    """The module as it is, or a copy with its batch norms `folded` into the layers before them, `channels-last`."""
+    """The module as it is, or a copy with its batch norms `folded` into the layers before them, `channels-last`.
+
+    With `lanes` as many batches run at once as there are CPU threads, each on one. Only a folded copy may: it is a
+    graph that keeps nothing between calls, and what a module's own code keeps, no one knows.
+    """
 
     family = "torch"
-    options_known = (FOLDED, CHANNELS_LAST, SINGLE_THREAD, BF16)
+    options_known = (FOLDED, CHANNELS_LAST, LANES, BF16)
+
+    def one_thread_each(self) -> bool:
+        if LANES in self.options and FOLDED not in self.options:
+            raise InputError("engine option 'lanes' calls the model from several threads: use torch+folded+lanes.")
+        return LANES in self.options
 
     def build(self, batch: torch.Tensor) -> Network:
         network = self.module

@@ -4,7 +4,7 @@ The theorems speak of real numbers. Here z is one of finitely many floats and th
 depends on x; a model that looks for such traces can obtain a certificate that is false (docs/sound-noise.md). What is
 proved under this noise is proved up to that.
 
-On the CPU each key seeds NumPy's Philox generator (Salmon et al., 2011) and its ziggurat. Accelerators get Threefry
+On the CPU each key seeds NumPy's Philox generator and its ziggurat. Accelerators get Threefry
 and the Box-Muller transform.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from smoothcert.sampling.noise.philox import philox
 from smoothcert.sampling.noise.threefry import random_words
 
 
@@ -47,8 +48,7 @@ class NormalStream:
 
     def __init__(self, key: bytes, device: torch.device) -> None:
         self._key, self._position = key, 0
-        philox = np.random.Philox(key=np.frombuffer(key, dtype="<u8"))
-        self._generator = np.random.Generator(philox) if device.type == "cpu" else None
+        self._generator = philox(key) if device.type == "cpu" else None
 
     def fill(self, out: torch.Tensor) -> None:
         """The next values, into a contiguous float32 tensor."""

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from smoothcert.checks import check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.sampling.noise.base import Stream
+from smoothcert.sampling.noise.philox import philox
 from smoothcert.sampling.noise.threefry import random_words
 from smoothcert.sampling.noise.thresholds import thresholds
 
@@ -112,9 +113,7 @@ class PhiloxGridStream:
     """The draws of a key in order, on the CPU."""
 
     def __init__(self, key: bytes, table: _Table) -> None:
-        words = np.frombuffer(key, dtype="<u8")
-        self._first = np.random.Generator(np.random.Philox(key=words))
-        self._second = np.random.Generator(np.random.Philox(key=words, counter=_SECOND))
+        self._first, self._second = philox(key), philox(key, _SECOND)
         self._table, self._left = table, np.empty(0, dtype=np.uint16)
 
     def fill(self, out: torch.Tensor) -> None:
@@ -165,7 +164,7 @@ class ShiftedStream:
     """
 
     def __init__(self, key: bytes, x: torch.Tensor, noise: Grid) -> None:
-        self._generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key, dtype="<u8")))
+        self._generator = philox(key)
         self._shift = (x.cpu().double() * noise.levels - _nearest(x, noise.levels).cpu().double()).numpy()
         self._steps = noise.sigma * noise.levels
 
