@@ -6,10 +6,12 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from smoothcert.checks import check_number, check_whole
@@ -54,26 +56,28 @@ class Cluster:
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Any]:
     """The ray module, connected to the cluster; a connection that was there before is used and left alone."""
-    loopback = cluster.address is None or cluster.address.startswith("127.0.0.1:")
+    address = _started_here() if cluster.address == "auto" else cluster.address
+    loopback = address is None or address.startswith("127.0.0.1:")
     ray = _import_ray(loopback)
     if ray.is_initialized():
         yield ray
         return
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if cluster.address is None:
+    if address is None:
         assert cluster.workers is not None
         settings |= {"num_cpus": cluster.workers * cluster.cpus, "include_dashboard": False}
     else:
-        _require_answer(cluster.address)
+        _require_answer(address)
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:
         try:
-            ray.init(cluster.address or "local", **settings)
+            ray.init(address or "local", **settings)
         except Exception as error:
             reason = (str(error) or type(error).__name__).strip().splitlines()[0]
             if isinstance(error, ConnectionError):
                 raise InputError(
-                    f"{cluster} does not answer ({reason}): check the address, and `ray status`."
+                    f"{cluster} does not answer ({reason}): check the address and `ray status`; if it asks for a "
+                    f"token, set RAY_AUTH_MODE=token."
                 ) from error
             raise RunError(
                 f"Ray did not start on {cluster} ({reason}): see whether there is memory and a processor free for it, "
@@ -98,6 +102,12 @@ def _import_ray(loopback: bool) -> Any:
     except ImportError:
         raise InputError("a cluster needs Ray: pip install 'smoothcert[ray]'.") from None
     return ray
+
+
+def _started_here() -> str:
+    """The address of the cluster that this machine belongs to, where `ray start` has left it."""
+    note = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray" / "ray_current_cluster"
+    return os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.exists() else "auto")
 
 
 def _require_answer(address: str) -> None:
