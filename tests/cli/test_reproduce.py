@@ -54,7 +54,7 @@ def test_the_whole_level_on_one_pair_proves_more_than_bonferroni(found):
 def test_a_proved_constant_closes_part_of_the_gap(found):
     gap = found["gap"]
     average = gap["average_radius"]
-    assert average["exact (proved L), betting"] > average["R_mult, betting"]
+    assert average["exact, proved L"] > average["R_mult, betting"]
     assert gap["scores_constant_local_mean"] <= gap["scores_constant_proved"]
 
 

@@ -71,11 +71,11 @@ class Meters:
     ) -> None:
         self.stop()
 
-    def __call__(self, what: str, draws: int, done: float) -> None:
+    def __call__(self, what: str, count: int, done: float, unit: str = "draws") -> None:
         if self.meter is None or self.meter.what != what:
             self.stop()
-            self.meter = Meter(what).__enter__()
-        self.meter(draws, done)
+            self.meter = Meter(what, unit).__enter__()
+        self.meter(count, done)
 
     def stop(self) -> None:
         if self.meter is not None:

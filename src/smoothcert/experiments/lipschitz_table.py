@@ -43,7 +43,9 @@ def lipschitz_table(setting: Setting) -> Result:
         pieces = []
         for done, piece in enumerate(torch.split(inputs, BATCH)):
             pieces.append(local(model, piece.to(device), radius=0.15).cpu())
-            setting.progress(f"{name} σ={sigma:g}", (done + 1) * BATCH, min(1.0, (done + 1) * BATCH / len(inputs)))
+            setting.progress(
+                f"{name} σ={sigma:g}", (done + 1) * BATCH, min(1.0, (done + 1) * BATCH / len(inputs)), "inputs"
+            )
         estimates = torch.cat(pieces)
         bounds = {m: product(model, tuple(inputs.shape[1:]), m).value for m in ("fourier", "power")}
         numbers.append(
@@ -68,8 +70,11 @@ def lipschitz_table(setting: Setting) -> Result:
         )
     return Result(
         title=f"Lipschitz constants of the scores, {len(inputs)} inputs, local in B(x, 0.15)",
-        columns=("network", "training σ", "local, mean", "local, max", "product, proved", "product, power (est.)"),
+        columns=("network", "σ", "local, mean", "local, max", "product", "power"),
         rows=rows,
         numbers={"inputs": len(inputs), "radius": 0.15, "networks": numbers},
-        remarks=["Local values are estimates from below; the proved product is an upper bound on all of them."],
+        remarks=[
+            "σ is the noise of the training. Local values are estimates from below; the product of the layers' norms "
+            "is an upper bound on all of them. By power iteration it is an estimate."
+        ],
     )

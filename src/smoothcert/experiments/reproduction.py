@@ -38,7 +38,7 @@ class Setting:
     data: Path | None = None
     imagenet: Path | None = None
     checkpoints: Path | None = None
-    progress: Callable[[str, int, float], None] = lambda what, draws, done: None
+    progress: Callable[[str, int, float, str], None] = lambda what, count, done, unit: None
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Setting:
 
     def meter(self, what: str) -> Callable[[int, float], None]:
         """Progress of one part, by its name."""
-        return lambda draws, done: self.progress(what, draws, done)
+        return lambda draws, done: self.progress(what, draws, done, "draws")
 
     def cifar10(self) -> Dataset:
         """The test images."""
