@@ -67,7 +67,7 @@ def test_votes_do_not_depend_on_the_lanes(batch, lanes):
     drawn = list(runner.run(blocks))
     assert [(v.position, v.first) for v in drawn] == [(b.position, b.index) for b in blocks]
     assert all(a.says_the_same_as(b) for a, b in zip(drawn, executor(by_sum).run(blocks), strict=True))
-    assert len(engine.threads) == min(lanes, -(-1250 // batch))
+    assert min(lanes, 2) <= len(engine.threads) <= lanes
 
 
 def test_a_model_that_fails_in_one_lane_ends_the_run():

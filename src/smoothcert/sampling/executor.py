@@ -107,6 +107,11 @@ class Executor:
         """
         lanes = self.engine.lanes
         under_way: deque[tuple[list[Segment], Callable[[], Ballots]]] = deque()
+
+        def oldest() -> tuple[list[Segment], Ballots]:
+            segments, result = under_way.popleft()
+            return segments, result()
+
         with self.engine.ready(), ThreadPoolExecutor(lanes) as pool:
             for segments in self._batches(blocks):
                 if segments and lanes == 1:
@@ -116,10 +121,9 @@ class Executor:
                     ballots = pool.submit(self._votes, partial(self._noise, segments), segments)
                     under_way.append((segments, ballots.result))
                 while under_way and (len(under_way) > lanes or not segments):
-                    done, result = under_way.popleft()
-                    yield done, result()
-            for done, result in under_way:
-                yield done, result()
+                    yield oldest()
+            while under_way:
+                yield oldest()
 
     def _batches(self, blocks: Iterable[Block | None]) -> Iterator[list[Segment]]:
         """Which rows of each batch belong to which blocks; an empty list where no more is known until votes are."""
