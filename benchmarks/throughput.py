@@ -250,16 +250,15 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
     return result
 
 
-def table(results: dict[str, dict]) -> None:
-    for name, result in results.items():
-        print(f"\n{name}, engine {result['engine']}, batch {result['batch']}")
-        memory = result.get("peak MiB", {})
-        for label, rate in result["draws a second"].items():
-            print(f"  {label:32} {rate:12,.0f} draws/s {memory.get(label, ''):>7}" + (" MiB" if memory else ""))
-        for label in ("b / fastest a", "b / c", "b / d", "share of the matrix product"):
-            if label in result:
-                print(f"  {label:32} {result[label]:12.2f}")
-        print(f"  {'noise values a second':32} {result['noise values a second']:12,.0f}")
+def show(name: str, result: dict) -> None:
+    print(f"\n{name}, engine {result['engine']}, batch {result['batch']}")
+    memory = result.get("peak MiB", {})
+    for label, rate in result["draws a second"].items():
+        print(f"  {label:32} {rate:12,.0f} draws/s {memory.get(label, ''):>7}" + (" MiB" if memory else ""))
+    for label in ("b / fastest a", "b / c", "b / d", "share of the matrix product"):
+        if label in result:
+            print(f"  {label:32} {result[label]:12.2f}")
+    print(f"  {'noise values a second':32} {result['noise values a second']:12,.0f}", flush=True)
 
 
 def main() -> None:
@@ -280,9 +279,10 @@ def main() -> None:
             results[name] = measure(name, 1 if options.quick else options.rounds, draws, thorough=not options.quick)
         except Skip as reason:
             print(f"{name} is left out: {reason}.")
-    table(results)
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=1))
+            continue
+        show(name, results[name])
+        if options.out:
+            options.out.write_text(json.dumps(results, indent=1))
     return None
 
 
