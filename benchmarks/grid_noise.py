@@ -28,7 +28,7 @@ SHAPE = (3, 32, 32)
 def seconds(noise: Noise, key: bytes, x: torch.Tensor, rows: torch.Tensor) -> float:
     """The time it takes to make BATCH noisy copies."""
     start = perf_counter()
-    noise.stream(key, x, x.device).fill(rows)
+    noise.streams(x, x.device)(key).fill(rows)
     noise.add(x, rows)
     return perf_counter() - start
 

@@ -4,9 +4,10 @@
 
 For each network: (a) the bare forward pass of each engine; (b) `certify` with the engine and the batch that `auto`
 takes for a run of an hour; (c) the loop that published code uses: repeat the input, torch.randn_like, eager forward,
-argmax, count on the CPU; (d) PyTorchRandomizedSmoothing.certify of the Adversarial Robustness Toolbox. (c) and (d) get
-the batch at which eager PyTorch is fastest. All take turns, and so does a matrix product that says what the machine can
-do at that moment; rates are medians. Peak memory is that of a process that does one of them once.
+argmax, count on the CPU; (d) PyTorchRandomizedSmoothing.certify of the Adversarial Robustness Toolbox; (e) the sampler
+of (b) with a model that costs nothing, which leaves noise and counting. (c) and (d) get the batch at which eager
+PyTorch is fastest. All take turns, and so does a matrix product that says what the machine can do at that moment; rates
+are medians, ratios medians of those of each round. Peak memory is that of a process that does one of them once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,8 +36,11 @@ from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.models import build
 from smoothcert.sampling.batches import choose_batch
+from smoothcert.sampling.blocks import Input, Phase, blocks_of
 from smoothcert.sampling.choice import EAGER, choose_engine
 from smoothcert.sampling.engines import name_of, open_engine
+from smoothcert.sampling.executor import Executor
+from smoothcert.sampling.noise import Gaussian
 
 SIGMA, ALPHA, N0 = 0.5, 0.001, 100
 HOUR = 3600
@@ -167,6 +172,34 @@ def art(setting: Setting) -> Callable[[int], object]:
     return lambda draws: smoothed.certify(x, n=draws - N0, batch_size=setting.batch)
 
 
+class Free:
+    """An engine that costs nothing: all rows are of class 0."""
+
+    device = torch.device("cpu")
+    identity = fingerprint = "free"
+
+    def __init__(self, batch: int) -> None:
+        self.lanes, self._labels = torch.get_num_threads(), torch.zeros(batch, dtype=torch.int64)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        torch.set_num_threads(1)
+        yield
+        torch.set_num_threads(self.lanes)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return self._labels
+
+
+def noise_alone(setting: Setting, draws: int) -> object:
+    """(e)"""
+    source, batch = Input("x", setting.x.numpy()), setting.auto_batch
+    executor = Executor(
+        Free(batch), lambda _: source, noise=Gaussian(SIGMA), num_classes=setting.num_classes, seed=0, batch=batch
+    )
+    return sum(votes.draws for votes in executor.run(blocks_of(0, Phase.ESTIMATION, draws)))
+
+
 def contenders(setting: Setting, compiler: bool) -> Iterator[tuple[str, Callable[[], Callable[[int], object]]]]:
     names = [*EAGER, "onnx", *(["compile"] if compiler else [])]
     for name in names if setting.auto in names else [*names, setting.auto]:
@@ -174,6 +207,7 @@ def contenders(setting: Setting, compiler: bool) -> Iterator[tuple[str, Callable
     yield "b certify", partial(certify, setting)
     yield "c published loop", lambda: partial(published_loop, setting.network, setting.x, setting.batch)
     yield "d ART", partial(art, setting)
+    yield "e noise and counting", lambda: partial(noise_alone, setting)
 
 
 # ---- how
@@ -234,16 +268,20 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
             if round:  # the first one warms up
                 rates[label].append(rate)
     median = {label: statistics.median(values) for label, values in rates.items()}
-    fastest = max(rate for label, rate in median.items() if label.startswith("a "))
-    b = median["b certify"]
+    fastest = max((label for label in median if label.startswith("a ")), key=median.__getitem__)
+
+    def ratio(first: str, second: str) -> float:
+        return statistics.median(x / y for x, y in zip(rates[first], rates[second], strict=True))
+
     result: dict[str, object] = {
         "engine": setting.auto,
         "batch": setting.auto_batch,
         "draws a second": median,
-        "b / fastest a": b / fastest,
-        **{f"b / {label[0]}": b / median[label] for label in ("c published loop", "d ART") if label in median},
-        "share of the matrix product": b * operations(setting) / statistics.median(peak),
-        "noise values a second": b * setting.x.numel(),
+        "b / fastest a": ratio("b certify", fastest),
+        **{f"b / {label[0]}": ratio("b certify", label) for label in ("c published loop", "d ART") if label in median},
+        "a / e": ratio(fastest, "e noise and counting"),
+        "share of the matrix product": median["b certify"] * operations(setting) / statistics.median(peak),
+        "values a second in e": median["e noise and counting"] * setting.x.numel(),
     }
     if thorough:
         result["peak MiB"] = {label: peak_memory(name, label, setting) for label in ready}
@@ -255,10 +293,10 @@ def show(name: str, result: dict) -> None:
     memory = result.get("peak MiB", {})
     for label, rate in result["draws a second"].items():
         print(f"  {label:32} {rate:12,.0f} draws/s {memory.get(label, ''):>7}" + (" MiB" if memory else ""))
-    for label in ("b / fastest a", "b / c", "b / d", "share of the matrix product"):
+    for label in ("b / fastest a", "b / c", "b / d", "a / e", "share of the matrix product"):
         if label in result:
             print(f"  {label:32} {result[label]:12.2f}")
-    print(f"  {'noise values a second':32} {result['noise values a second']:12,.0f}", flush=True)
+    print(f"  {'values a second in e':32} {result['values a second in e']:12,.0f}", flush=True)
 
 
 def main() -> None:

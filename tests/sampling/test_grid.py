@@ -28,7 +28,7 @@ def draws(noise, blocks, size, device=CPU):
     """Draws of many blocks; what an accelerator draws is computed on the CPU."""
     out = torch.empty(blocks, size)
     for key, row in zip(keys(blocks), out, strict=True):
-        noise.stream(key, torch.zeros(size), device).fill(row)
+        noise.streams(torch.zeros(size), device)(key).fill(row)
     return out
 
 
@@ -78,7 +78,7 @@ def check_distribution(noise, blocks, size, device):
     counts = np.zeros(2 * last + 1, dtype=np.int64)
     for key in keys(blocks):
         row = torch.empty(size)
-        noise.stream(key, torch.zeros(size), device).fill(row)
+        noise.streams(torch.zeros(size), device)(key).fill(row)
         assert torch.equal(row, row.round())
         counts += np.bincount(row.long().clip(-last, last) + last, minlength=len(counts))
     assert stats.chisquare(counts, total * probabilities).pvalue > 1e-4
@@ -112,7 +112,7 @@ class TestDistribution:
     @pytest.mark.parametrize("cuts", [(1, 699), (350, 350), (3, 4, 2, 1, 250, 440)])
     def test_a_stream_does_not_depend_on_how_it_is_cut(self, cuts, device):
         noise, pieces = Grid(2.0, 255), [torch.empty(cut) for cut in cuts]
-        stream = noise.stream(keys(1)[0], torch.zeros(1), device)
+        stream = noise.streams(torch.zeros(1), device)(keys(1)[0])
         for piece in pieces:
             stream.fill(piece)
         assert torch.equal(torch.cat(pieces), draws(noise, 1, 700, device)[0])

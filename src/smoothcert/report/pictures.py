@@ -93,7 +93,7 @@ def _noisy(pixels: NDArray[np.uint8], keys: Sequence[bytes], noise: Noise, engin
     inputs = torch.from_numpy(np.rint(pixels.transpose(0, 3, 1, 2) * (steps / 255)).astype(np.float32)) / steps
     copies = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     for key, x, copy in zip(keys, inputs, copies, strict=True):
-        noise.stream(key, x, device).fill(copy)
+        noise.streams(x, device)(key).fill(copy)
         noise.add(x, copy)
     return copies.numpy().transpose(0, 2, 3, 1)
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
+from smoothcert.sampling.blocks import BLOCK
 from smoothcert.sampling.engines import Engine
 
 SIZES = (25, 50, 100, 200, 400, 800, 1600)
@@ -22,7 +23,7 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
     """The given size, or for "auto" the smallest within 3 % of the best rate measured on inputs like x.
 
     Larger sizes are not tried once a batch takes half a second (nothing is left to gain), 256 MiB, or more memory
-    than the device has.
+    than the device has. Sizes that would cut a block in pieces are taken only where no other was tried.
     """
     if isinstance(batch, int):
         return batch
@@ -46,6 +47,7 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
                 break
         if not rates:
             return _largest_that_fits(engine, x)
+    rates = {size: rate for size, rate in rates.items() if size % BLOCK == 0} or rates
     return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
 

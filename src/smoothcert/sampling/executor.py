@@ -69,12 +69,11 @@ class Executor:
         )
 
         @lru_cache(maxsize=2 + batch // BLOCK)
-        def on_device(position: int) -> tuple[str, torch.Tensor]:
-            source = inputs(position)
+        def on_device(position: int) -> tuple[str, torch.Tensor, Callable[[bytes], Stream]]:
+            source, cuda = inputs(position), engine.device.type == "cuda"
             x = torch.from_numpy(source.array)
-            if engine.device.type == "cuda":
-                return source.id, x.pin_memory().to(engine.device, non_blocking=True)
-            return source.id, x.to(engine.device)
+            x = (x.pin_memory() if cuda else x).to(engine.device, non_blocking=cuda)
+            return source.id, x, noise.streams(x, engine.device)
 
         self._input = on_device
 
@@ -137,14 +136,14 @@ class Executor:
                 yield []  # while this one is awaited nothing more is asked for, and the votes so far are told
                 segments, filled = [], 0
                 continue
-            input_id, x = self._input(block.position)
+            input_id, x, streams = self._input(block.position)
             shape = shape or x.shape
             if x.shape != shape:
                 raise InputError(
                     f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(shape)}: bring all "
                     f"inputs to one shape."
                 )
-            noise = self.noise.stream(noise_key(self.seed, input_id, block.phase, block.index), x, x.device)
+            noise = streams(noise_key(self.seed, input_id, block.phase, block.index))
             done, after = 0, None
             while done < block.draws:
                 take = min(block.draws - done, self.batch - filled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -37,8 +38,8 @@ class Noise(Protocol):
     def error(self, values: int) -> float:
         """At most the total variation distance between so many independent values as drawn and as the proof wants."""
 
-    def stream(self, key: bytes, x: torch.Tensor, device: torch.device) -> Stream:
-        """The noise of the key for copies of x, as a device of this type generates it."""
+    def streams(self, x: torch.Tensor, device: torch.device) -> Callable[[bytes], Stream]:
+        """What gives the noise of a key for copies of x, as a device of this type generates it."""
 
     def add(self, x: torch.Tensor, rows: torch.Tensor) -> None:
         """Turns rows of noise into noisy copies of x, in place."""

@@ -10,7 +10,9 @@ and the Box-Muller transform.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import pi
 
 import numpy as np
@@ -36,8 +38,8 @@ class Gaussian:
         """None is known, and none is taken off α."""
         return 0.0
 
-    def stream(self, key: bytes, x: torch.Tensor, device: torch.device) -> NormalStream:
-        return NormalStream(key, device)
+    def streams(self, x: torch.Tensor, device: torch.device) -> Callable[[bytes], NormalStream]:
+        return partial(NormalStream, device=device)
 
     def add(self, x: torch.Tensor, rows: torch.Tensor) -> None:
         torch.add(x, rows, alpha=self.sigma, out=rows)

@@ -18,8 +18,9 @@ each draw.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -62,10 +63,11 @@ class Grid:
     def error(self, values: int) -> float:
         return math.nextafter((len(_table(self).thresholds) + 1) * values / 2**64, math.inf)
 
-    def stream(self, key: bytes, x: torch.Tensor, device: torch.device) -> Stream:
+    def streams(self, x: torch.Tensor, device: torch.device) -> Callable[[bytes], Stream]:
         if not _is_on_grid(x, self.levels):
-            return ShiftedStream(key, x, self)
-        return PhiloxGridStream(key, _table(self)) if device.type == "cpu" else ThreefryGridStream(key, _table(self))
+            return partial(ShiftedStream, x=x, noise=self)
+        on_device = PhiloxGridStream if device.type == "cpu" else ThreefryGridStream
+        return partial(on_device, table=_table(self))
 
     def add(self, x: torch.Tensor, rows: torch.Tensor) -> None:
         """(i + k)/levels in float32, as the readers of 8-bit images make it; the integers are below 2²⁴."""
@@ -126,14 +128,16 @@ class PhiloxGridStream:
 
     def _cells(self, size: int) -> NDArray[np.uint16]:
         """16 bits for each draw, four draws a word; what is left of the last word is kept."""
-        fresh = _words(self._first, max(0, -(-(size - len(self._left)) // 4))).astype("<u8").view("<u2")
-        cells = np.concatenate([self._left, fresh])
+        words = _words(self._first, max(0, -(-(size - len(self._left)) // 4)))
+        fresh = words.astype("<u8", copy=False).view("<u2")
+        cells = np.concatenate([self._left, fresh]) if len(self._left) else fresh
         self._left = cells[size:]
         return cells[:size]
 
 
 def _words(generator: np.random.Generator, size: int) -> NDArray[np.uint64]:
-    return generator.integers(2**64 - 1, size=size, dtype=np.uint64, endpoint=True)
+    words: NDArray[np.uint64] = generator.bit_generator.random_raw(size)
+    return words
 
 
 class ThreefryGridStream:
