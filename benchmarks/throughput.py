@@ -5,9 +5,10 @@
 For each network: (a) the bare forward pass of each engine; (b) `certify` with the engine and the batch that `auto`
 takes for a run of an hour; (c) the loop that published code uses: repeat the input, torch.randn_like, eager forward,
 argmax, count on the CPU; (d) PyTorchRandomizedSmoothing.certify of the Adversarial Robustness Toolbox; (e) the sampler
-of (b) with a model that costs nothing, which leaves noise and counting. (c) and (d) get the batch at which eager
-PyTorch is fastest. All take turns, and so does a matrix product that says what the machine can do at that moment; rates
-are medians, ratios medians of those of each round. Peak memory is that of a process that does one of them once.
+of (b) with a model that costs nothing, which leaves noise and counting. (b) and (e) are measured with Gaussian noise,
+as in (c) and (d), and with grid noise, the command line's for images. (c) and (d) get the batch at which eager PyTorch
+is fastest. All take turns, and so does a matrix product that says what the machine can do at that moment; rates are
+medians, ratios medians of those of each round. Peak memory is that of a process that does one of them once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from smoothcert.sampling.blocks import Input, Phase, blocks_of
 from smoothcert.sampling.choice import EAGER, choose_engine
 from smoothcert.sampling.engines import name_of, open_engine
 from smoothcert.sampling.executor import Executor
-from smoothcert.sampling.noise import Gaussian
+from smoothcert.sampling.noise import Gaussian, Grid, Noise
 
 SIGMA, ALPHA, N0 = 0.5, 0.001, 100
 HOUR = 3600
@@ -53,10 +54,11 @@ class Skip(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A network, the shape of its inputs, and how many draws a repetition takes."""
+    """A network, its inputs' shape and levels, and how many draws a repetition takes."""
 
     network: Callable[[], torch.nn.Module]
     shape: tuple[int, int, int]
+    levels: int
     num_classes: int
     draws: int
 
@@ -74,10 +76,10 @@ def efficientnet_lite0() -> torch.nn.Module:
 
 
 CASES = {
-    "digits_cnn": Case(partial(build, "digits_cnn"), (1, 8, 8), 10, 204_800),
-    "cifar_resnet20": Case(partial(build, "cifar_resnet20"), (3, 32, 32), 10, 6_400),
-    "cifar_resnet110": Case(partial(build, "cifar_resnet110"), (3, 32, 32), 10, 1_600),
-    "efficientnet_lite0": Case(efficientnet_lite0, (3, 224, 224), 1000, 200),
+    "digits_cnn": Case(partial(build, "digits_cnn"), (1, 8, 8), 16, 10, 409_600),
+    "cifar_resnet20": Case(partial(build, "cifar_resnet20"), (3, 32, 32), 255, 10, 6_400),
+    "cifar_resnet110": Case(partial(build, "cifar_resnet110"), (3, 32, 32), 255, 10, 1_600),
+    "efficientnet_lite0": Case(efficientnet_lite0, (3, 224, 224), 255, 1000, 200),
 }
 
 
@@ -87,6 +89,7 @@ class Setting:
 
     network: torch.nn.Module
     x: torch.Tensor
+    grid: Grid
     num_classes: int
     draws: int
     batch: int
@@ -97,7 +100,7 @@ class Setting:
 def set_up(name: str, draws: int, auto: str | None = None, batches: tuple[int, int] | None = None) -> Setting:
     torch.manual_seed(0)
     case = CASES[name]
-    network, x = case.network().eval(), torch.rand(case.shape)
+    network, x = case.network().eval(), torch.randint(0, case.levels + 1, case.shape) / case.levels
     if auto is None or batches is None:
         eager = choose_batch("auto", open_engine(network, "torch"), x.numpy())
         with torch.inference_mode():
@@ -105,7 +108,7 @@ def set_up(name: str, draws: int, auto: str | None = None, batches: tuple[int, i
         choice = choose_engine(network, "auto", "auto", x.numpy(), sigma=SIGMA, draws=int(HOUR * rate))
         print(f"{name}: {choice.reason}; batch {choice.batch}", flush=True)
         auto, batches = name_of(choice.engine.identity), (eager, choice.batch)
-    return Setting(network, x, case.num_classes, draws, batches[0], auto, batches[1])
+    return Setting(network, x, Grid(SIGMA, case.levels), case.num_classes, draws, batches[0], auto, batches[1])
 
 
 # ---- what is compared
@@ -131,10 +134,16 @@ def forward(name: str, setting: Setting) -> Callable[[int], object]:
     return draw
 
 
-def certify(setting: Setting) -> Callable[[int], object]:
+def certify(setting: Setting, noise: Noise) -> Callable[[int], object]:
     """(b) What `smoothcert` does, with the bound that (c) and (d) compute."""
     smoothed = SmoothedClassifier(
-        setting.network, sigma=SIGMA, num_classes=setting.num_classes, engine=setting.auto, batch=setting.auto_batch
+        setting.network,
+        sigma=SIGMA,
+        num_classes=setting.num_classes,
+        noise=noise.name,
+        levels=noise.levels,
+        engine=setting.auto,
+        batch=setting.auto_batch,
     )
     return lambda draws: smoothed.certify(setting.x, n0=N0, n=draws - N0, alpha=ALPHA, method="mono")
 
@@ -191,11 +200,11 @@ class Free:
         return self._labels
 
 
-def noise_alone(setting: Setting, draws: int) -> object:
+def noise_alone(setting: Setting, noise: Noise, draws: int) -> object:
     """(e)"""
     source, batch = Input("x", setting.x.numpy()), setting.auto_batch
     executor = Executor(
-        Free(batch), lambda _: source, noise=Gaussian(SIGMA), num_classes=setting.num_classes, seed=0, batch=batch
+        Free(batch), lambda _: source, noise=noise, num_classes=setting.num_classes, seed=0, batch=batch
     )
     return sum(votes.draws for votes in executor.run(blocks_of(0, Phase.ESTIMATION, draws)))
 
@@ -204,10 +213,12 @@ def contenders(setting: Setting, compiler: bool) -> Iterator[tuple[str, Callable
     names = [*EAGER, "onnx", *(["compile"] if compiler else [])]
     for name in names if setting.auto in names else [*names, setting.auto]:
         yield f"a {name}", partial(forward, name, setting)
-    yield "b certify", partial(certify, setting)
+    yield "b certify", partial(certify, setting, Gaussian(SIGMA))
+    yield "b certify, grid noise", partial(certify, setting, setting.grid)
     yield "c published loop", lambda: partial(published_loop, setting.network, setting.x, setting.batch)
     yield "d ART", partial(art, setting)
-    yield "e noise and counting", lambda: partial(noise_alone, setting)
+    yield "e noise and counting", lambda: partial(noise_alone, setting, Gaussian(SIGMA))
+    yield "e noise and counting, grid noise", lambda: partial(noise_alone, setting, setting.grid)
 
 
 # ---- how
@@ -278,10 +289,13 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
         "batch": setting.auto_batch,
         "draws a second": median,
         "b / fastest a": ratio("b certify", fastest),
+        "b / fastest a, grid noise": ratio("b certify, grid noise", fastest),
         **{f"b / {label[0]}": ratio("b certify", label) for label in ("c published loop", "d ART") if label in median},
         "a / e": ratio(fastest, "e noise and counting"),
+        "a / e, grid noise": ratio(fastest, "e noise and counting, grid noise"),
         "share of the matrix product": median["b certify"] * operations(setting) / statistics.median(peak),
         "values a second in e": median["e noise and counting"] * setting.x.numel(),
+        "values a second in e, grid noise": median["e noise and counting, grid noise"] * setting.x.numel(),
     }
     if thorough:
         result["peak MiB"] = {label: peak_memory(name, label, setting) for label in ready}
@@ -293,10 +307,9 @@ def show(name: str, result: dict) -> None:
     memory = result.get("peak MiB", {})
     for label, rate in result["draws a second"].items():
         print(f"  {label:32} {rate:12,.0f} draws/s {memory.get(label, ''):>7}" + (" MiB" if memory else ""))
-    for label in ("b / fastest a", "b / c", "b / d", "a / e", "share of the matrix product"):
-        if label in result:
-            print(f"  {label:32} {result[label]:12.2f}")
-    print(f"  {'values a second in e':32} {result['values a second in e']:12,.0f}", flush=True)
+    for label, value in result.items():
+        if isinstance(value, float):
+            print(f"  {label:32} {value:12,.{0 if value > 1000 else 2}f}", flush=True)
 
 
 def main() -> None:
