@@ -315,7 +315,12 @@ def _agreement(votes: Votes) -> float:
 
 
 def _changed(executor: AnyExecutor, rows: Sequence[Votes]) -> list[Votes]:
-    """Those of the stored rows that come out otherwise when they are drawn again."""
+    """Those of the stored rows that come out otherwise when they are drawn again.
+
+    Every other row is drawn first, so that none comes right after the one before it and their votes come apart.
+    """
+    rows = sorted(rows, key=lambda v: (v.position, v.phase, v.first))
+    rows = [*rows[1::2], *rows[::2]]
     row_of = {(v.position, v.phase, b): i for i, v in enumerate(rows) for b in range(v.first, v.last)}
     again: list[list[Votes]] = [[] for _ in rows]
     for votes in executor.run(b for v in rows for b in _blocks(v)):

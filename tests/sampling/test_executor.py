@@ -10,6 +10,7 @@ import torch
 
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling import Executor, Input, Phase, blocks_of
+from smoothcert.sampling.blocks import join
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.noise import Gaussian
 
@@ -60,13 +61,18 @@ class InLanes:
 
 @pytest.mark.parametrize("batch", [1, 7, 100, 256])
 @pytest.mark.parametrize("lanes", [1, 2, 5])
-def test_votes_do_not_depend_on_the_lanes(batch, lanes):
+def test_votes_depend_neither_on_the_lanes_nor_on_what_shares_a_batch(batch, lanes):
     engine = InLanes(lanes)
     runner = Executor(engine, INPUTS.__getitem__, noise=Gaussian(0.5), num_classes=3, seed=0, batch=batch)
     blocks = [b for i in range(len(INPUTS)) for b in blocks_of(i, Phase.ESTIMATION, 250)]
+    alone = {(b.position, b.index): next(executor(by_sum).run([b])) for b in blocks}
     drawn = list(runner.run(blocks))
-    assert [(v.position, v.first) for v in drawn] == [(b.position, b.index) for b in blocks]
-    assert all(a.says_the_same_as(b) for a, b in zip(drawn, executor(by_sum).run(blocks), strict=True))
+    assert [(v.position, i) for v in drawn for i in range(v.first, v.last)] == list(alone)
+    for v in drawn:
+        expected = join([alone[v.position, i] for i in range(v.first, v.last)])
+        assert v.says_the_same_as(expected)
+        assert v.draws == expected.draws
+    assert (max(v.last - v.first for v in drawn) > 1) == (batch >= 100)
     assert min(lanes, 2) <= len(engine.threads) <= lanes
 
 
@@ -103,12 +109,12 @@ def test_none_asks_for_an_answer_before_the_batch_is_full():
     def blocks():
         yield from blocks_of(0, Phase.ESTIMATION, 150)
         yield None
-        assert len(log) == 2
+        assert len(log) == 1
         yield from blocks_of(1, Phase.ESTIMATION, 150)
 
     for v in runner.run(blocks()):
         log.append(v)
-    assert [b.position for b in log] == [0, 0, 1, 1]
+    assert [(v.position, v.draws) for v in log] == [(0, 150), (1, 150)]
 
 
 def test_evaluation_mode_and_gradients_are_set_and_restored():

@@ -19,6 +19,7 @@ from interruptible import IMAGES
 from smoothcert import InputError, RunError, open_run
 from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.sampling import Executor, Input, Phase, blocks_of
+from smoothcert.sampling.blocks import join
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.noise import open_noise
 from smoothcert.sampling.schedules import Adaptive, Fixed, SelectFirst
@@ -62,18 +63,22 @@ def soft():
 
 
 def outcome(executor, schedule, at=None):
-    """Votes by block, and claims by input; those of an input must come in order. `at` is called on the way."""
-    votes, claims = {}, {}
+    """Votes by input and phase, and claims by input; those of an input must come in order. `at` is called on the way."""
+    drawn, claims = {}, {}
     for told, v in enumerate(executor.run(schedule)):
-        assert v.first == len([key for key in votes if key[:2] == (v.position, v.phase)])
-        cast = dict(zip(v.classes.tolist(), v.counts.tolist(), strict=True))
-        sums = v.soft and (v.soft.candidate, *(a.tolist() for a in (v.soft.sums, v.soft.squares, v.soft.products)))
-        votes[v.position, v.phase, v.first] = cast, sums
+        parts = drawn.setdefault((v.position, v.phase), [])
+        assert v.first == (parts[-1].last if parts else 0)
+        parts.append(v)
         if claim := schedule.tell(v):
             claims[claim.position] = claim
         if at:
             at(told)
-    return votes, claims
+    return {key: facts(join(parts)) for key, parts in drawn.items()}, claims
+
+
+def facts(v):
+    sums = v.soft and (v.soft.candidate, *(a.tolist() for a in (v.soft.sums, v.soft.squares, v.soft.products)))
+    return v.draws, v.classes.tolist(), v.counts.tolist(), sums
 
 
 @pytest.mark.parametrize("schedule", [fixed, adaptive])
@@ -87,7 +92,7 @@ def test_votes_and_claims_are_those_of_one_process(fleet, schedule, batch):
 def test_soft_votes_are_those_of_one_process(fleet, votes):
     cluster, here = both(fleet, shares=partial(shares, votes, 0.5))
     there = outcome(cluster, soft())
-    assert all(sums for _, sums in there[0].values())
+    assert all(sums for *_, sums in there[0].values())
     assert there == outcome(here, soft())
 
 

@@ -53,9 +53,13 @@ def test_a_random_model(tmp_path, model, plan):
         certify(path, model(), **plan)
 
 
-def test_a_deterministic_model_is_not_disturbed(tmp_path):
-    before = votes(certify(tmp_path / "plain.smoothcert", Deterministic()))
-    assert votes(certify(tmp_path / "checked.smoothcert", Deterministic(), check_determinism=True)) == before
+@pytest.mark.parametrize("plan", [{}, {"radii": [0.1, 0.2], "max_n": 2000}], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("batch", [64, 1600])
+def test_a_deterministic_model_is_not_disturbed(tmp_path, plan, batch):
+    """Rows of an input up to one look and from there on are drawn again in the same batch, and stay two."""
+    plan = {"batch": batch, **plan}
+    before = votes(certify(tmp_path / "plain.smoothcert", Deterministic(), **plan))
+    assert votes(certify(tmp_path / "checked.smoothcert", Deterministic(), check_determinism=True, **plan)) == before
 
 
 def test_what_is_drawn_again_is_a_small_share(tmp_path):

@@ -42,6 +42,11 @@ class Block:
     draws: int = BLOCK
     candidate: int = NO_CANDIDATE
 
+    def follows(self, other: Block) -> bool:
+        """Is this what comes next after the other's draws?"""
+        same = self.position == other.position and self.phase is other.phase and self.candidate == other.candidate
+        return same and self.index == other.index + 1
+
 
 @dataclass(frozen=True)
 class Soft:

@@ -40,6 +40,17 @@ class Segment(NamedTuple):
     drawn: Event | None
 
 
+def _stretches(segments: list[Segment]) -> Iterator[tuple[Segment, Segment]]:
+    """The first and the last of segments whose blocks follow each other and end here; a block that goes on is alone."""
+    first = last = segments[0]
+    for s in segments[1:]:
+        if s.drawn is not None or not s.block.follows(last.block):
+            yield first, last
+            first = s
+        last = s
+    yield first, last
+
+
 class Executor:
     """Draws blocks with one engine: x + noise, forward, count; with `shares`, a map from scores to shares of a vote in
     whole multiples of 1/UNIT, also their sums.
@@ -78,24 +89,27 @@ class Executor:
         self._input = on_device
 
     def run(self, blocks: Iterable[Block | None]) -> Iterator[Votes]:
-        """The votes of each block, in order. None among the blocks asks for those of all blocks before it."""
+        """The votes of the blocks, in order; those of consecutive blocks that end in the same batch together.
+
+        None among the blocks asks for the votes of all blocks before it.
+        """
         labels: list[NDArray[np.int64]] = []
         shares: list[NDArray[np.int64]] = []
         seconds, before = 0.0, perf_counter()
         for segments, (batch_labels, batch_shares) in self._ballots(blocks):
             per_row = (perf_counter() - before) / len(batch_labels)
             before = perf_counter()
-            for segment in segments:
-                labels.append(batch_labels[segment.start : segment.stop])
-                shares.append(batch_shares[segment.start : segment.stop])
+            for first, last in _stretches(segments):
+                labels.append(batch_labels[first.start : last.stop])
+                shares.append(batch_shares[first.start : last.stop])
                 seconds += per_row * len(labels[-1])
-                if segment.drawn is None:
-                    b = segment.block
-                    counts = np.bincount(np.concatenate(labels) if len(labels) > 1 else labels[0])
+                if last.drawn is None:
+                    ballots = np.concatenate(labels)
+                    counts = np.bincount(ballots)
                     classes = counts.nonzero()[0]
-                    soft = Soft.of(np.concatenate(shares), b.candidate) if self.shares else None
-                    facts = b.position, b.phase, b.index, b.index + 1, b.draws
-                    yield Votes(*facts, classes, counts[classes], seconds, soft)
+                    soft = Soft.of(np.concatenate(shares), last.block.candidate) if self.shares else None
+                    stretch = last.block.position, last.block.phase, first.block.index, last.block.index + 1
+                    yield Votes(*stretch, len(ballots), classes, counts[classes], seconds, soft)
                     labels, shares, seconds = [], [], 0.0
 
     def _ballots(self, blocks: Iterable[Block | None]) -> Iterator[tuple[list[Segment], Ballots]]:

@@ -40,7 +40,7 @@ class ClusterExecutor:
         self._least = self._size = whole_batches(batch)
 
     def run(self, blocks: Iterable[Block | None]) -> Iterator[Votes]:
-        """The votes of each block; those of one input in order. None among the blocks asks for votes of some before it.
+        """The votes of the blocks; those of one input in order. None among the blocks asks for votes of some before it.
 
         It returns to the schedule as soon as any votes are known, so that no worker waits for the slowest.
         """
@@ -90,7 +90,7 @@ class ClusterExecutor:
                 continue
             chunks.remove(chunk)
             votes: list[Votes] = chunk.task.answer
-            self._resize(sum(v.seconds for v in votes) / len(votes))
+            self._resize(sum(v.seconds for v in votes) / sum(v.last - v.first for v in votes))
             yield from votes
 
     def _resize(self, seconds: float) -> None:
