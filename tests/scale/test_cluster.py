@@ -63,7 +63,7 @@ def soft():
 
 
 def outcome(executor, schedule, at=None):
-    """Votes by input and phase, and claims by input; those of an input must come in order. `at` is called on the way."""
+    """Votes by input and phase, and claims by input; votes of an input must come in order. `at` is called at each."""
     drawn, claims = {}, {}
     for told, v in enumerate(executor.run(schedule)):
         parts = drawn.setdefault((v.position, v.phase), [])
