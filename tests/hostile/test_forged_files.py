@@ -88,13 +88,14 @@ def saved(image, kind, **options):
         (png(10_000, 10_000), "larger than 67108864 pixels"),
         (png(2**31 - 1, 2**31 - 1), "larger than|cannot be decoded"),
         (png(8_000, 8_000), "cannot be decoded"),
+        (saved(Image.new("1", (34_000, 1_500)), "PNG"), "larger than 16777216 pixels as an input"),
         (png(3, 3, depth=16, colour=0, data=bytes(3 * 7)), "more than 8 bits"),
         (png(3, 3, depth=16, colour=2, data=bytes(3 * 19)), "more than 8 bits"),
         (saved(Image.new("RGB", (64, 64)), "PNG")[:-30], "cannot be decoded"),
         (saved(Image.new("RGB", (64, 64)), "JPEG")[:-300], "cannot be decoded"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot be decoded"),
     ],
-    ids=["bomb", "large", "huge", "hollow", "16-bit grey", "16-bit colour", "cut PNG", "cut JPEG", "PostScript"],
+    ids="bomb large huge hollow wide 16-bit-grey 16-bit-colour cut-PNG cut-JPEG PostScript".split(),
 )
 def test_images(refuses, content, message):
     assert re.search(message, refuses(read_image_folder, "cat/1.png", content))
@@ -166,6 +167,8 @@ def test_parquet(refuses):
     assert "cannot be decoded" in refuses(read_data, "d.parquet", table([{"bytes": b"", "path": None}], [0], deep))
     for labels in (["cat"], [None], [-1], [1.5], [[0, 1]]):
         assert "label" in refuses(read_data, "d.parquet", table([[0.5, 0.5]], labels))
+    no_utf8 = table([[0.5, 0.5]], [0]).replace(b"label", b"la\x8cel")
+    assert "cannot be read" in refuses(read_data, "d.parquet", no_utf8)
 
 
 def test_cifar(refuses):

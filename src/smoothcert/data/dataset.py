@@ -106,7 +106,9 @@ def _as_input(raw: NDArray[Any]) -> NDArray[np.float32]:
             return raw.astype(np.float32)
     if raw.dtype != np.uint8:
         raise InputError(f"is {raw.dtype}: store it as uint8 (0 to 255) or as floats in the model's own range.")
-    return channels_first(raw).astype(np.float32) / np.float32(255)
+    array = channels_first(raw).astype(np.float32)
+    array /= np.float32(255)
+    return array
 
 
 def channels_first(image: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from smoothcert.errors import InputError
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 # Pillow opens more, among them EPS, for which it starts another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-_MAX_PIXELS = 1 << 26
+_MAX_PIXELS, _MAX_INPUT = 1 << 26, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,10 @@ def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDA
             # Pillow would cut 16-bit colours down to 8 bits in silence: only the name of their layout tells.
             if image.mode.startswith(("I", "F")) or any(";16" in str(tile[3]) for tile in image.tile):
                 raise InputError("of more than 8 bits a channel: convert it to 8 bits")
-            return np.asarray(preprocessing(image.convert("RGB")))
+            ready = preprocessing(image.convert("RGB"))
+            if ready.width * ready.height > _MAX_INPUT:
+                raise InputError(f"larger than {_MAX_INPUT} pixels as an input: give a --resize and a --crop")
+            return np.asarray(ready)
     except Image.DecompressionBombError as error:
         raise InputError(f"The image {name} is larger than {_MAX_PIXELS} pixels: shrink it.") from error
     except InputError as error:

@@ -37,7 +37,7 @@ class ParquetData(Dataset):
         try:
             self._file = pq.ParquetFile(path)
             schema = self._file.schema_arrow
-        except (pa.ArrowException, OSError) as error:
+        except Exception as error:  # on damaged bytes pyarrow raises whatever it stumbled on
             raise self._unreadable() from error
         self._label = next((name for name in _LABEL_NAMES if name in schema.names), None)
         encoded = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
