@@ -95,7 +95,7 @@ def saved(image, kind, **options):
         (saved(Image.new("RGB", (64, 64)), "JPEG")[:-300], "cannot be decoded"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot be decoded"),
     ],
-    ids="bomb large huge hollow wide 16-bit-grey 16-bit-colour cut-PNG cut-JPEG PostScript".split(),
+    ids=["bomb", "large", "huge", "hollow", "wide", "16-bit grey", "16-bit colour", "cut PNG", "cut JPEG", "EPS"],
 )
 def test_images(refuses, content, message):
     assert re.search(message, refuses(read_image_folder, "cat/1.png", content))
