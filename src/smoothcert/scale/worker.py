@@ -57,5 +57,5 @@ class Worker:
         return choose_batch(batch, self.engine, x)
 
     def draw(self, blocks: list[Block], inputs: dict[int, Input], settings: dict[str, Any]) -> list[Votes]:
-        """The votes of each block, in order."""
+        """The votes of the blocks, in order."""
         return list(Executor(self.engine, inputs.__getitem__, **settings).run(blocks))
