@@ -193,8 +193,10 @@ class Free:
     @contextmanager
     def ready(self) -> Iterator[None]:
         torch.set_num_threads(1)
-        yield
-        torch.set_num_threads(self.lanes)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.lanes)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         return self._labels
