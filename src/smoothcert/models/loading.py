@@ -15,7 +15,7 @@ from smoothcert.models.checkpoints import load_weights, read_configuration
 from smoothcert.models.registry import build
 
 SHIPPED_WEIGHTS = {name: Path(__file__).with_name(f"{name}.safetensors") for name in ("digits_cnn", "digits_lipschitz")}
-"""Weights of the networks for digits; `python -m smoothcert.training.digits`, or `.digits_lipschitz`, makes them."""
+"""Weights of the networks for digits; docs/training.md has the commands that made them."""
 
 
 def load_model(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adam, Optimizer
 
 
 @dataclass(frozen=True)
@@ -32,4 +32,5 @@ def one_cycle(done: float) -> float:
 PRESETS = {
     "cohen": Preset(90, 0.1, partial(SGD, momentum=0.9, weight_decay=1e-4), thirds),
     "fast": Preset(10, 0.2, partial(SGD, momentum=0.9, weight_decay=5e-4, nesterov=True), one_cycle),
+    "adam": Preset(100, 3e-3, Adam, one_cycle),
 }

@@ -18,7 +18,7 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.models.checkpoints import CONFIGURATION
 from smoothcert.training.configuration import Configuration, Epoch
 
-_SLOTS = {"momentum": "momentum_buffer"}
+_SLOTS = {"momentum": "momentum_buffer", "mean": "exp_avg", "square": "exp_avg_sq", "steps": "step"}
 """What an optimiser keeps for each parameter: our name in the file, and torch's."""
 
 
@@ -53,7 +53,8 @@ class State:
         for part, slot in _SLOTS.items():
             for name, tensor in parts[part].items():
                 parameter = self.model.get_parameter(name)
-                self.optimizer.state[parameter][slot] = torch.empty_like(parameter).copy_(tensor)
+                value = tensor if slot == "step" else torch.empty_like(parameter).copy_(tensor)
+                self.optimizer.state[parameter][slot] = value
         self.log = [Epoch(**entry) for entry in json.loads(log)]
 
 

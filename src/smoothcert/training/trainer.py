@@ -38,6 +38,7 @@ def train(
     batch: int = 256,
     rate: float | None = None,
     margin: float = 0.25,
+    temperature: float = 1.0,
     augment: bool = True,
     validation: Any = None,
     options: Mapping[str, Any] | None = None,
@@ -48,10 +49,13 @@ def train(
 ) -> list[Epoch]:
     """Train a built-in architecture under Gaussian noise (Cohen et al., 2019) and return the log.
 
-    Each image is cropped, flipped and gets noise N(0, σ² I); the loss is the cross entropy, for liresnet the margin
-    loss up to the radius `margin`. After each epoch the folder `out` holds `last.safetensors`, `best.safetensors` (by
-    accuracy under noise on the validation data, or without it on the training data), `log.jsonl`, and
-    `state.safetensors`, from which the same call goes on and ends with the same weights.
+    Each image is cropped, flipped and gets noise N(0, σ² I); the loss is the cross entropy of the scores divided by
+    `temperature`, for liresnet the margin loss up to the radius `margin`. The scores of a 1-Lipschitz network are too
+    close together for a temperature of 1.
+
+    After each epoch the folder `out` holds `last.safetensors`, `best.safetensors` (by accuracy under noise on the
+    validation data, or without it on the training data), `log.jsonl`, and `state.safetensors`, from which the same call
+    goes on and ends with the same weights.
     """
     if preset not in PRESETS:
         raise InputError(f"there is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
@@ -75,6 +79,7 @@ def train(
         batch=batch,
         rate=PRESETS[preset].rate if rate is None else rate,
         margin=margin if arch == "liresnet" else None,
+        temperature=temperature,
         augment=augment,
         precision=_precision(precision, model, rows.shape),
         seed=seed,
@@ -159,14 +164,26 @@ def _build(arch: str, options: dict[str, Any], shape: tuple[int, ...], seed: int
     return channels_last
 
 
+class _CrossEntropy(nn.CrossEntropyLoss):
+    """Of the scores divided by a temperature."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return super().forward(scores / self.temperature, labels)
+
+
 class _Training:
     """The loop: from epoch to epoch, each kept when it is done."""
 
     def __init__(self, model: nn.Module, configuration: Configuration, out: Path, device: torch.device) -> None:
         self.model, self.configuration, self.device = model, configuration, device
-        self.loss: nn.Module = nn.CrossEntropyLoss()
+        self.loss: nn.Module = _CrossEntropy(configuration.temperature)
         if isinstance(model, LiResNet) and configuration.margin is not None:
-            self.loss = MarginLoss(model, configuration.margin, self._generator("loss", 0, torch.device("cpu")))
+            generator = self._generator("loss", 0, torch.device("cpu"))
+            self.loss = MarginLoss(model, configuration.margin, generator, configuration.temperature)
         preset = PRESETS[configuration.preset]
         self.schedule = preset.schedule
         self.optimizer = preset.optimizer(model.parameters(), lr=configuration.rate)
