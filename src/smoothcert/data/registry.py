@@ -13,7 +13,6 @@ from smoothcert.data.folder import ImageFolder
 from smoothcert.data.images import Preprocessing
 from smoothcert.data.npz import NpzData
 from smoothcert.data.objects import ObjectData
-from smoothcert.data.parquet import ParquetData
 from smoothcert.errors import InputError
 from smoothcert.imports import import_object
 
@@ -70,6 +69,8 @@ def _open(spec: str, preprocessing: Preprocessing, classes: Path | None) -> Data
 def _open_file(path: Path, preprocessing: Preprocessing) -> Dataset:
     match path.suffix.lower():
         case ".parquet":
+            from smoothcert.data.parquet import ParquetData  # needs pyarrow, which is an extra
+
             return ParquetData(path, preprocessing)
         case ".npz":
             return NpzData(path)
