@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from smoothcert.errors import InputError
 from smoothcert.imports import import_object
 from smoothcert.models.checkpoints import load_weights, read_configuration
 from smoothcert.models.registry import build
+
+logger = logging.getLogger(__name__)
 
 SHIPPED_WEIGHTS = {name: Path(__file__).with_name(f"{name}.safetensors") for name in ("digits_cnn", "digits_lipschitz")}
 """Weights of the networks for digits; docs/training.md has the commands that made them."""
@@ -50,7 +52,7 @@ def load_model(
             raise InputError(f"{spec} is not a torch module, so --weights has nothing to load into: leave it out.")
         load_weights(model, weights)
     elif ":" not in spec:
-        print(f"warning: {spec} has random weights without --weights.", file=sys.stderr)
+        logger.warning("%s has random weights: none were given.", spec)
     return model.to(choose_device(device)) if isinstance(model, torch.nn.Module) else model
 
 
