@@ -27,9 +27,9 @@ def test_options_that_would_be_ignored_are_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((2, 3, 8, 8)), y=np.zeros(2))
     path = str(tmp_path / "d.npz")
     for options in ({"resize": 4}, {"crop": 4}):
-        with pytest.raises(InputError, match="--resize and --crop are for encoded images"):
+        with pytest.raises(InputError, match="`resize` and `crop` are for encoded images"):
             open_data(path, **options)
-    with pytest.raises(InputError, match="--classes is for image folders"):
+    with pytest.raises(InputError, match="`classes` is for image folders"):
         open_data(path, classes=tmp_path / "classes.txt")
 
 

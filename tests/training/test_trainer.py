@@ -172,7 +172,7 @@ def test_another_seed_gives_other_weights(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sigma": 0.5}, r"holds a training with sigma 0\.25, not 0\.5: choose another --out"),
+        ({"sigma": 0.5}, r"holds a training with sigma 0\.25, not 0\.5: choose another `out`"),
         ({"epochs": 2}, "holds a training with epochs 1, not 2"),
         ({"seed": 1}, "holds a training with seed 0, not 1"),
     ],
@@ -212,6 +212,8 @@ def test_inputs_that_the_network_does_not_take_are_refused(tmp_path):
     items = [(np.zeros((2, 8, 8), np.float32), 0)]
     with pytest.raises(InputError, match=r"digits_cnn does not take inputs of shape \(2, 8, 8\)"):
         train("digits_cnn", items, sigma=0.25, out=tmp_path)
+    with pytest.raises(InputError, match=r"inputs have the shape \(64,\): switch off `augment`"):
+        train("digits_lipschitz", [(np.zeros(64, np.float32), 0)], sigma=0.25, out=tmp_path)
 
 
 def test_a_damaged_state_is_refused(tmp_path):
@@ -222,5 +224,5 @@ def test_a_damaged_state_is_refused(tmp_path):
 
 
 def test_a_loss_that_overflows_stops_the_training(tmp_path):
-    with pytest.raises(RunError, match="smaller --rate"):
+    with pytest.raises(RunError, match="smaller `rate`"):
         train_digits(tmp_path, rate=1e12)

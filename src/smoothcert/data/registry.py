@@ -36,9 +36,9 @@ def open_data(
     except OSError as error:
         raise InputError(f"The data at {spec} cannot be read: {error.strerror or error}.") from error
     if classes is not None and not isinstance(data, ImageFolder):
-        raise InputError(f"--classes is for image folders, and {spec} has numbered labels: leave it out.")
+        raise InputError(f"`classes` is for image folders, and {spec} has numbered labels: leave it out.")
     if data.preprocessing != str(preprocessing):
-        raise InputError(f"--resize and --crop are for encoded images, and {spec} holds arrays: leave them out.")
+        raise InputError(f"`resize` and `crop` are for encoded images, and {spec} holds arrays: leave them out.")
     if len(data) == 0:
         raise InputError(f"There is nothing in {data.description}: give one with at least one row.")
     data[0]
@@ -86,7 +86,7 @@ def select(dataset: Dataset, skip: int = 1, limit: int | None = None) -> range:
     [0, 100, 200]
     """
     if skip < 1:
-        raise InputError(f"--skip takes every k-th row, k at least 1, not {skip}.")
+        raise InputError(f"`skip` takes every k-th row, k at least 1, not {skip}.")
     if limit is not None and limit < 1:
-        raise InputError(f"--limit is a number of rows, at least 1, not {limit}.")
+        raise InputError(f"`limit` is a number of rows, at least 1, not {limit}.")
     return range(0, len(dataset), skip)[:limit]

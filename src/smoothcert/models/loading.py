@@ -32,7 +32,7 @@ def load_model(
     weights = None if weights is None else Path(weights)
     if spec.endswith(".onnx"):
         if weights is not None:
-            raise InputError("an .onnx file holds its own weights: leave out --weights.")
+            raise InputError("an .onnx file holds its own weights: leave out `weights`.")
         return Path(spec)
     if ":" in spec:
         factory = import_object(spec)
@@ -49,7 +49,7 @@ def load_model(
     weights = weights or SHIPPED_WEIGHTS.get(spec)
     if weights is not None:
         if not isinstance(model, torch.nn.Module):
-            raise InputError(f"{spec} is not a torch module, so --weights has nothing to load into: leave it out.")
+            raise InputError(f"{spec} is not a torch module, so `weights` has nothing to load into: leave it out.")
         load_weights(model, weights)
     elif ":" not in spec:
         logger.warning("%s has random weights: none were given.", spec)
@@ -65,7 +65,7 @@ def choose_device(name: str) -> torch.device:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"device {name!r} cannot be used ({reason}): choose another with --device.") from None
+        raise InputError(f"device {name!r} cannot be used ({reason}): choose another `device`.") from None
 
 
 def _trained_options(spec: str, weights: Path | None) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Configuration:
         for name in here:
             if here[name] != there.get(name):
                 raise InputError(
-                    f"{where} holds a training with {name} {there.get(name)}, not {here[name]}: choose another --out."
+                    f"{where} holds a training with {name} {there.get(name)}, not {here[name]}: choose another `out`."
                 )
 
 

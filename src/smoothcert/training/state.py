@@ -71,7 +71,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
-                f"the folder {self.path} cannot be made ({error.strerror}): choose another --out."
+                f"the folder {self.path} cannot be made ({error.strerror}): choose another `out`."
             ) from None
         path = self.path / "state.safetensors"
         if not path.is_file():
@@ -81,14 +81,14 @@ class Folder:
                 about = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise InputError(f"{path} cannot be read ({error}): choose another --out.") from None
+            raise InputError(f"{path} cannot be read ({error}): choose another `out`.") from None
         try:
             self.configuration.require_equal(about.get(CONFIGURATION, "{}"), self.path)
             state.take_over(tensors, about["log"])
         except InputError:
             raise
         except Exception as error:  # whatever a state lacks that another program, or nobody, has written
-            raise InputError(f"{path} is no state of this training: choose another --out.") from error
+            raise InputError(f"{path} is no state of this training: choose another `out`.") from error
 
     def save(self, state: State) -> None:
         """Each file is written whole and renamed; the state comes last, so that what it lacks is done again."""

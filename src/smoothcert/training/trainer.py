@@ -65,7 +65,9 @@ def train(
     rows = open_training_data(data) if isinstance(data, str) else as_dataset(data)
     held_out = None if validation is None else as_dataset(validation)
     if augment and len(rows.shape) != 3:
-        raise InputError(f"crops and flips are for images, and an input has the shape {rows.shape}: use --no-augment.")
+        raise InputError(
+            f"crops and flips are for images, and inputs have the shape {rows.shape}: switch off `augment`."
+        )
     built_with = {**_fixed_options(arch, rows), **(options or {})}
     model = _build(arch, built_with, rows.shape, seed).to(where)
     configuration = Configuration(
@@ -122,7 +124,7 @@ def _precision(asked: str, model: nn.Module, shape: tuple[int, ...]) -> str:
         return "bf16"
     if asked == "auto":
         return "fp32"
-    raise InputError("the scores of this network are wrong in bf16 on this device: use --precision fp32.")
+    raise InputError("the scores of this network are wrong in bf16 on this device: use the `precision` fp32.")
 
 
 def _scores(model: nn.Module, x: Tensor, precision: str) -> Tensor:
@@ -159,7 +161,7 @@ def _build(arch: str, options: dict[str, Any], shape: tuple[int, ...], seed: int
         model.eval()(torch.zeros(1, *shape))
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{arch} does not take inputs of shape {shape} ({reason}): choose another ARCH.") from None
+        raise InputError(f"{arch} does not take inputs of shape {shape} ({reason}): choose another `arch`.") from None
     channels_last: nn.Module = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return channels_last
 
@@ -209,7 +211,7 @@ class _Training:
                 value, correct = self._step(x, y, (epoch - 1 + share) / epochs)
                 loss, right, done = loss + value * len(y), right + correct, done + len(y)
                 if not math.isfinite(loss):
-                    raise RunError(f"the loss is not finite in epoch {epoch}: start again with a smaller --rate.")
+                    raise RunError(f"the loss is not finite in epoch {epoch}: start again with a smaller `rate`.")
                 on_progress(seen + done, (epoch - 1 + done / len(images)) / epochs)
             seen += done
             accuracy = None if judges is None else self._accuracy(*judges)
