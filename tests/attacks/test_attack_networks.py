@@ -55,10 +55,13 @@ class TestFoolbox:
     @pytest.mark.parametrize("eps", [0.25, 0.75])
     @pytest.mark.parametrize(("box", "steps"), [(None, 40), ((0.0, 1.0), 8)])
     def test_from_the_input_the_points_are_the_same(self, network, examples, eps, box, steps):
-        """In the box one of the inputs passes a kink of the network at some later step, where last bits decide."""
+        """In the box one of the inputs passes a kink of the network at some later step, where last bits decide.
+
+        Elsewhere 40 steps make up to 1e-5 of the last bits, and much more of an ascent that is 1 % off.
+        """
         ours = last_points(network, examples[:40], eps, steps, bounds=box)
         theirs = self.points(network, examples[:40], eps, box or (-100, 100), random_start=False, steps=steps)
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
     def test_from_a_random_start_as_many_succeed(self, network, examples):
         xs, labels = arrays(examples)

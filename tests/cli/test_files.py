@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from test_commands import smoothcert
 
+from cli.test_commands import smoothcert
 from smoothcert import open_run
 
 MODELS = """

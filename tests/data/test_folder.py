@@ -114,12 +114,12 @@ def test_resize_and_crop_make_one_shape_of_many_and_are_recorded(tmp_path):
     data = open_data(str(tmp_path / "d"), resize=20, crop=16)
     assert {e.array.shape for e in data} == {(3, 16, 16)}
     assert data.preprocessing == "resize=20 crop=16"
-    with pytest.raises(InputError, match=r"Row 1 .*\(3, 40, 30\) and row 0 has \(3, 30, 40\).*--resize"):
+    with pytest.raises(InputError, match=r"Row 1 .*\(3, 40, 30\) and row 0 has \(3, 30, 40\).*`resize`"):
         open_data(str(tmp_path / "d"))[1]
 
 
 def test_a_crop_larger_than_the_image_is_refused(folder):
-    with pytest.raises(InputError, match=r"z\.PNG is smaller than the crop of 7 pixels.*--resize"):
+    with pytest.raises(InputError, match=r"z\.PNG is smaller than the crop of 7 pixels.*`resize`"):
         open_data(str(folder), crop=7)
 
 

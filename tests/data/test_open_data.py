@@ -1,5 +1,8 @@
 """What DATA may be, and what is said when it is something else."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -24,9 +27,9 @@ def test_options_that_would_be_ignored_are_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((2, 3, 8, 8)), y=np.zeros(2))
     path = str(tmp_path / "d.npz")
     for options in ({"resize": 4}, {"crop": 4}):
-        with pytest.raises(InputError, match="--resize and --crop are for encoded images"):
+        with pytest.raises(InputError, match="`resize` and `crop` are for encoded images"):
             open_data(path, **options)
-    with pytest.raises(InputError, match="--classes is for image folders"):
+    with pytest.raises(InputError, match="`classes` is for image folders"):
         open_data(path, classes=tmp_path / "classes.txt")
 
 
@@ -34,3 +37,31 @@ def test_an_empty_data_set_is_refused(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((0, 4)), y=np.zeros(0))
     with pytest.raises(InputError, match="nothing in"):
         open_data(str(tmp_path / "d.npz"))
+
+
+def test_all_but_parquet_works_without_pyarrow(tmp_path):
+    """In a process that has none: certificates of an npz file go out as csv, and parquet is one sentence both ways."""
+    np.savez(tmp_path / "d.npz", x=np.zeros((2, 4)), y=np.zeros(2))
+    (tmp_path / "d.parquet").touch()
+    script = """if True:
+        import sys
+        sys.modules["pyarrow"] = None
+        import smoothcert.cli
+        from pathlib import Path
+        from smoothcert import InputError, certify_dataset
+        from smoothcert.store.export import export_run
+        run = certify_dataset(lambda x: x[:, :2], "d.npz", sigma=0.5, n=10, num_classes=2, out=Path("run"))
+        export_run(run, Path("out.csv"), "csv")
+        for wrong in (
+            lambda: smoothcert.data.open_data("d.parquet"),
+            lambda: export_run(run, Path("out.parquet"), "parquet"),
+        ):
+            try:
+                wrong()
+            except InputError as error:
+                print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == 2 * "parquet files need pyarrow: pip install 'smoothcert[parquet]'.\n", done.stderr
+    assert (tmp_path / "out.csv").exists()
+    assert not (tmp_path / "out.parquet").exists()

@@ -3,7 +3,7 @@
 
 def pytest_terminal_summary(terminalreporter):
     try:
-        from injection import SURVIVED
+        from faults.injection import SURVIVED
     except ImportError:
         return
     if SURVIVED:

@@ -4,8 +4,8 @@ import random
 from contextlib import ExitStack, suppress
 
 import pytest
-from injection import DAMAGING, FAULTS, PLANS, RUNNERS, SURVIVED, Scene, certify, facts
 
+from faults.injection import DAMAGING, FAULTS, PLANS, RUNNERS, SURVIVED, Scene, certify, facts
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store.doctor import diagnose
 

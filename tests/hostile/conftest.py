@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def patient():
-    from fuzzing import Patient
+    from hostile.fuzzing import Patient
 
     patient = Patient()
     yield patient
@@ -14,7 +14,7 @@ def patient():
 
 def pytest_terminal_summary(terminalreporter):
     try:
-        from fuzzing import SURVIVED
+        from hostile.fuzzing import SURVIVED
     except ImportError:
         return
     if SURVIVED:

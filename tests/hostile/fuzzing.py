@@ -116,7 +116,7 @@ def is_harmless(text):
 
 
 def _serve(pipe):
-    import readers  # noqa: F401  (what it imports is not counted as memory for reading)
+    import hostile.readers  # noqa: F401  (what it imports is not counted as memory for reading)
 
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from fuzzing import is_one_sentence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from readers import (
+from safetensors.torch import save
+
+from hostile.fuzzing import is_one_sentence
+from hostile.readers import (
     network,
     read_checkpoint,
     read_class_file,
@@ -29,8 +31,6 @@ from readers import (
     read_onnx,
     read_run,
 )
-from safetensors.torch import save
-
 from interruptible import certify
 from smoothcert import InputError
 from smoothcert.data import open_data, parquet

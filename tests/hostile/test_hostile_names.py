@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from fuzzing import is_harmless
-from readers import shown
 
 import interruptible
+from hostile.fuzzing import is_harmless
+from hostile.readers import shown
 from smoothcert import InputError, certify_dataset, open_run
 from smoothcert.cli import main
 from smoothcert.data import Dataset

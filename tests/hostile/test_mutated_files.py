@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from fuzzing import fuzz
 from PIL import Image
-from readers import network, read_checkpoint, read_data, read_image_folder, read_log, read_run
 from safetensors.torch import save
 
+from hostile.fuzzing import fuzz
+from hostile.readers import network, read_checkpoint, read_data, read_image_folder, read_log, read_run
 from interruptible import certify
 
 RNG = np.random.default_rng(0)

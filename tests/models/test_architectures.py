@@ -165,3 +165,12 @@ def test_other_names_are_refused_with_the_list(name):
 def test_other_depths_are_refused(depth):
     with pytest.raises(InputError, match=f"depth 6k \\+ 2 .* not {depth}"):
         models.build(f"cifar_resnet{depth}")
+
+
+def test_random_weights_are_warned_of_by_the_log_alone(caplog, capsys):
+    for name in ("cifar_small", "digits_cnn"):  # the digits' weights come with the package
+        models.load_model(name, device="cpu")
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("WARNING", "cifar_small has random weights: none were given.")
+    ]
+    assert capsys.readouterr() == ("", "")

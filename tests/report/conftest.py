@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from squares import Squares, nearest
 
+from report.squares import Squares, nearest
 from smoothcert import certify_dataset
 from smoothcert.store.logs import import_logs
 

@@ -8,8 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from squares import HOSTILE
 
+from report.squares import HOSTILE
 from smoothcert.certificate import ESTIMATED
 from smoothcert.report.page import build_page, printable
 from smoothcert.report.series import gather

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from squares import Squares, nearest
 
+from report.squares import Squares, nearest
 from smoothcert import certify_dataset
 from smoothcert.errors import InputError
 from smoothcert.report.page import build_page, embed, headline, printable

@@ -94,7 +94,7 @@ def nodes():
 
 
 def pytest_terminal_summary(terminalreporter):
-    from survived import SURVIVED
+    from scale.survived import SURVIVED
 
     if SURVIVED:
         terminalreporter.write_line("survived: " + ", ".join(f"{name} {times} ×" for name, times in SURVIVED.items()))

@@ -11,11 +11,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from moody import DIE, RAISE, moody, unhurried
-from survived import SURVIVED
 
 import interruptible
 from interruptible import IMAGES
+from scale.moody import DIE, RAISE, moody, unhurried
+from scale.survived import SURVIVED
 from smoothcert import InputError, RunError, open_run
 from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.sampling import Executor, Input, Phase, blocks_of

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from moody import unhurried
-from survived import SURVIVED
 
 import interruptible
+from scale.driver import PLANS
+from scale.moody import unhurried
+from scale.survived import SURVIVED
 from smoothcert import certify_dataset, open_run
 from smoothcert.errors import InputError, RunError
 from smoothcert.models import load_model
 from smoothcert.scale import Cluster, Fleet, fleet
 
-PLANS = {"fixed": {}, "adaptive": {"radii": [0.05, 0.2], "max_n": 5_000}}
-ROOT = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
 
 
 def facts(run):
@@ -67,23 +68,14 @@ def test_workers_killed_at_random_moments(nodes, tmp_path, whole, plan):
     SURVIVED["Ray workers killed"] += len(kills)
 
 
-DRIVER = (
-    "import sys; sys.path[:0] = sys.argv[4:]; import interruptible, moody; from smoothcert.scale import Cluster;"
-    "from smoothcert.store import file; file.COMMIT_SECONDS = 0.3; import test_cluster_kills as t;"
-    "interruptible.certify(sys.argv[1], moody.unhurried, cluster=Cluster(sys.argv[2] or None, workers=2),"
-    " **t.PLANS[sys.argv[3]])"
-)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("own", "plan"), [(True, "fixed"), (False, "fixed"), (False, "adaptive")])
 def test_drivers_killed_at_random_moments(nodes, tmp_path, whole, own, plan):
     chance, path = random.Random(0), tmp_path / "run.smoothcert"
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    command = [sys.executable, "-c", DRIVER, str(path), "" if own else nodes.address, plan, *folders]
+    command = [sys.executable, "-m", "scale.driver", str(path), "" if own else nodes.address, plan]
     with nodes.added(2):
         kills = sum(killed_on_the_way(command, path, chance) for _ in range(6))
-        subprocess.run(command, check=True)
+        subprocess.run(command, cwd=TESTS, check=True)
     assert kills
     assert facts(open_run(path)) == whole[plan]
     SURVIVED["Ray drivers killed"] += kills
@@ -92,7 +84,7 @@ def test_drivers_killed_at_random_moments(nodes, tmp_path, whole, own, plan):
 def killed_on_the_way(command, path, chance):
     """Whether the driver was still there to be killed, some time after it had written something."""
     before = draws(path)
-    driver = subprocess.Popen(command, start_new_session=True)
+    driver = subprocess.Popen(command, cwd=TESTS, start_new_session=True)
     while driver.poll() is None and draws(path) <= before:
         time.sleep(0.1)
     time.sleep(chance.uniform(0, 0.5))

@@ -27,8 +27,10 @@ def test_the_slope_is_the_proved_bound_of_all_layers_but_the_last_from_below(tra
     assert 0.95 * bound < loss.slope().item() <= bound
 
 
-def test_each_other_class_gets_what_its_radius_is_worth(trained):
+@pytest.mark.parametrize("temperature", [0.2, 1.0])
+def test_each_other_class_gets_what_its_radius_is_worth(trained, temperature, monkeypatch):
     model, loss = trained
+    monkeypatch.setattr(loss, "temperature", temperature)
     scores, labels = 3 * torch.randn(20, 4), torch.arange(20) % 4
     rows = torch.nn.functional.normalize(model.layers[-1].weight)
     slope, total = loss.slope().item(), 0.0
@@ -37,7 +39,7 @@ def test_each_other_class_gets_what_its_radius_is_worth(trained):
         for j in range(4):
             reach = slope * (rows[y] - rows[j]).norm().item()
             granted.append(f[j] if j == y else f[j] + min(max((f[y] - f[j]) / reach, 0), 0.3) * reach)
-        total += math.log(sum(map(math.exp, granted))) - f[y]
+        total += math.log(sum(math.exp(g / temperature) for g in granted)) - f[y] / temperature
     assert loss(scores, labels).item() == pytest.approx(total / 20, rel=1e-3)
 
 

@@ -10,13 +10,15 @@ import time
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from interruptible import listen_to_interrupts
 from smoothcert.data import digits
 from smoothcert.errors import InputError, RunError
 from smoothcert.models import load_model
 from smoothcert.models.checkpoints import read_configuration
+from smoothcert.models.loading import SHIPPED_WEIGHTS
 from smoothcert.training import train
 
 TINY = {"width": 8, "depth": 1, "dense": 16}
@@ -45,19 +47,35 @@ def accuracy(model, sigma, draws=4):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.74, 0.76])
-@pytest.mark.parametrize(("arch", "options"), [("digits_cnn", {}), ("liresnet", TINY)])
-def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, arch, options, share):
+@pytest.mark.parametrize(
+    ("arch", "plan"),
+    [("digits_cnn", {}), ("digits_cnn", {"preset": "adam", "temperature": 0.2}), ("liresnet", {"options": TINY})],
+)
+def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, arch, plan, share):
     def stop(images, done):
         if done > share:
             raise KeyboardInterrupt
 
-    whole = train_digits(tmp_path / "whole", arch, options=options)
+    whole = train_digits(tmp_path / "whole", arch, **plan)
     with pytest.raises(KeyboardInterrupt):
-        train_digits(tmp_path / "parts", arch, options=options, on_progress=stop)
-    parts = train_digits(tmp_path / "parts", arch, options=options)
+        train_digits(tmp_path / "parts", arch, **plan, on_progress=stop)
+    parts = train_digits(tmp_path / "parts", arch, **plan)
     for name in ("last", "best", "state"):
         assert_same_tensors(tmp_path / f"whole/{name}.safetensors", tmp_path / f"parts/{name}.safetensors")
     assert [(e.epoch, e.loss, e.accuracy) for e in whole] == [(e.epoch, e.loss, e.accuracy) for e in parts]
+
+
+def test_a_training_from_before_there_was_a_temperature_goes_on(tmp_path):
+    whole = train_digits(tmp_path, epochs=1)
+    path = tmp_path / "state.safetensors"
+    with safe_open(path, framework="pt") as file:
+        about = file.metadata()
+    configuration = json.loads(about["configuration"])
+    assert configuration.pop("temperature") == 1
+    save_file(load_file(path), path, {**about, "configuration": json.dumps(configuration)})
+    assert train_digits(tmp_path, epochs=1) == whole
+    with pytest.raises(InputError, match=r"holds a training with temperature 1\.0, not 0\.2"):
+        train_digits(tmp_path, epochs=1, temperature=0.2)
 
 
 def stopped_by(number, out, epochs):
@@ -112,6 +130,23 @@ def test_noise_in_training_helps_under_noise(tmp_path):
     assert under_noise[1] > under_noise[0] + 0.05
 
 
+@pytest.mark.parametrize("temperature", [0.2, 1.0])
+def test_the_loss_is_that_of_the_scores_divided_by_the_temperature(tmp_path, temperature):
+    plan = {"sigma": 0.0, "epochs": 1, "batch": 2000, "rate": 1e-12, "precision": "fp32"}
+    (epoch,) = train_digits(tmp_path, temperature=temperature, **plan)
+    model, data = load_model("digits_cnn", weights=tmp_path / "last.safetensors", device="cpu"), digits(train=True)
+    scores = model(torch.stack([torch.from_numpy(data[row].array) for row in range(len(data))])).double().detach()
+    shares = torch.softmax(scores / temperature, 1)[range(len(data)), [data[row].label for row in range(len(data))]]
+    assert epoch.loss == pytest.approx(-float(shares.log().mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("arch", SHIPPED_WEIGHTS)
+def test_the_shipped_weights_were_trained_without_the_digits_that_are_held_out(arch):
+    there = read_configuration(SHIPPED_WEIGHTS[arch])
+    assert (there["arch"], there["sigma"], there["data"]) == (arch, 0.25, digits(train=True).fingerprint)
+    assert there["data"] != digits(train=False).fingerprint
+
+
 def test_the_files_carry_the_configuration_and_build_the_network(tmp_path):
     log = train_digits(tmp_path, "liresnet", options=TINY, epochs=2, seed=5, margin=0.5)
     there = read_configuration(tmp_path / "best.safetensors")
@@ -137,7 +172,7 @@ def test_another_seed_gives_other_weights(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sigma": 0.5}, r"holds a training with sigma 0\.25, not 0\.5: choose another --out"),
+        ({"sigma": 0.5}, r"holds a training with sigma 0\.25, not 0\.5: choose another `out`"),
         ({"epochs": 2}, "holds a training with epochs 1, not 2"),
         ({"seed": 1}, "holds a training with seed 0, not 1"),
     ],
@@ -156,12 +191,13 @@ def test_a_folder_of_another_training_is_refused_and_kept(tmp_path, changes, mes
         ({"arch": "digits_rnn"}, "There is no built-in model 'digits_rnn'"),
         ({"options": {"width": 8}}, "has no option 'width'"),
         ({"options": {"num_classes": 3}}, "has the label 9: give a larger num_classes"),
-        ({"preset": "slow"}, "choose one of cohen, fast"),
+        ({"preset": "slow"}, "choose one of cohen, fast, adam"),
         ({"precision": "int8"}, "choose auto, bf16 or fp32"),
         ({"sigma": -1.0}, "0 for training without noise"),
         ({"sigma": float("nan")}, "0 for training without noise"),
         ({"epochs": 0}, "epochs is 0"),
         ({"rate": 0.0}, "rate is 0"),
+        ({"temperature": 0.0}, "temperature is 0"),
         ({"seed": -1}, "the seed is -1"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
     ],
@@ -176,6 +212,8 @@ def test_inputs_that_the_network_does_not_take_are_refused(tmp_path):
     items = [(np.zeros((2, 8, 8), np.float32), 0)]
     with pytest.raises(InputError, match=r"digits_cnn does not take inputs of shape \(2, 8, 8\)"):
         train("digits_cnn", items, sigma=0.25, out=tmp_path)
+    with pytest.raises(InputError, match=r"inputs have the shape \(64,\): switch off `augment`"):
+        train("digits_lipschitz", [(np.zeros(64, np.float32), 0)], sigma=0.25, out=tmp_path)
 
 
 def test_a_damaged_state_is_refused(tmp_path):
@@ -186,5 +224,5 @@ def test_a_damaged_state_is_refused(tmp_path):
 
 
 def test_a_loss_that_overflows_stops_the_training(tmp_path):
-    with pytest.raises(RunError, match="smaller --rate"):
+    with pytest.raises(RunError, match="smaller `rate`"):
         train_digits(tmp_path, rate=1e12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from types import FrameType
@@ -26,6 +27,16 @@ from smoothcert.cli.train import train
 from smoothcert.errors import InputError, RunError
 
 INTERRUPTED = 130  # how typer ends when a command leaves Ctrl-C to it
+
+
+class Warnings(logging.Handler):
+    """What the library logs, a line each on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"warning: {record.getMessage()}", file=sys.stderr)
+
+
+WARNINGS = Warnings()  # one: a logger takes it once, however often the command line is called
 
 app = typer.Typer(
     name="smoothcert",
@@ -62,6 +73,7 @@ def main() -> None:
     """Runs the command; errors are one sentence and exit code 2 (the call was wrong) or 1 (the run failed)."""
     debug = "--debug" in sys.argv
     signal.signal(signal.SIGTERM, _interrupt)
+    logging.getLogger("smoothcert").addHandler(WARNINGS)
     try:
         app(args=[a for a in sys.argv[1:] if a != "--debug"])
     except (InputError, RunError) as error:

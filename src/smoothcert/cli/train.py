@@ -21,11 +21,16 @@ def train(
     data: arg.Data,
     sigma: Annotated[float, typer.Option(help="Standard deviation of the noise in training; 0 for none.")],
     out: Annotated[Path, typer.Option(help="The folder of the training.")],
-    preset: Annotated[str, typer.Option(help="fast (one cycle, 10 epochs) or cohen (steps, 90 epochs).")] = "fast",
+    preset: Annotated[
+        str, typer.Option(help="fast (one cycle, 10 epochs), cohen (steps, 90 epochs) or adam (100 epochs).")
+    ] = "fast",
     epochs: Annotated[int | None, typer.Option(help="Epochs; the preset's unless given.")] = None,
     batch: Annotated[int, typer.Option(help="Images a step.")] = 256,
     rate: Annotated[float | None, typer.Option(help="Largest learning rate; the preset's unless given.")] = None,
     margin: Annotated[float, typer.Option(help="Radius that liresnet is trained to prove.")] = 0.25,
+    temperature: Annotated[
+        float, typer.Option(help="What the loss divides the scores by; 0.2 for a network that is 1-Lipschitz.")
+    ] = 1.0,
     augment: Annotated[bool, typer.Option("--augment/--no-augment", help="Random crops and flips.")] = True,
     validation: Annotated[
         str | None, typer.Option(metavar="DATA", help="Data that judge each epoch, by at most 1 000 of their inputs.")
@@ -56,6 +61,7 @@ def train(
                 batch=batch,
                 rate=rate,
                 margin=margin,
+                temperature=temperature,
                 augment=augment,
                 validation=None if validation is None else open_data(validation, resize=resize, crop=crop),
                 options=arg.settings(option or []),

@@ -81,7 +81,7 @@ class Dataset(ABC):
 
     def _check_like_first(self, dtype: np.dtype[Any], array: NDArray[np.float32]) -> None:
         if array.shape != self.shape:
-            raise InputError(f"has shape {array.shape} and row 0 has {self.shape}: make all alike (--resize, --crop).")
+            raise InputError(f"has shape {array.shape} and row 0 has {self.shape}: make all alike (`resize`, `crop`).")
         if dtype != self._first[0]:
             raise InputError(f"is {dtype} and row 0 is {self._first[0]}: store all rows as one type.")
         if not np.isfinite(array).all():

@@ -45,7 +45,7 @@ class Preprocessing:
         if self.crop is not None:
             left, top = (round((side - self.crop) / 2) for side in image.size)
             if min(left, top) < 0:
-                raise InputError(f"smaller than the crop of {self.crop} pixels: give a --resize of at least that")
+                raise InputError(f"smaller than the crop of {self.crop} pixels: give a `resize` of at least that")
             image = image.crop((left, top, left + self.crop, top + self.crop))
         return image
 
@@ -61,7 +61,7 @@ def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDA
                 raise InputError("of more than 8 bits a channel: convert it to 8 bits")
             ready = preprocessing(image.convert("RGB"))
             if ready.width * ready.height > _MAX_INPUT:
-                raise InputError(f"larger than {_MAX_INPUT} pixels as an input: give a --resize and a --crop")
+                raise InputError(f"larger than {_MAX_INPUT} pixels as an input: give a `resize` and a `crop`")
             return np.asarray(ready)
     except Image.DecompressionBombError as error:
         raise InputError(f"The image {name} is larger than {_MAX_PIXELS} pixels: shrink it.") from error

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from smoothcert.data.dataset import Dataset, file_fingerprint
 from smoothcert.data.images import Preprocessing, decode
 from smoothcert.errors import InputError
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError:
+    raise InputError("parquet files need pyarrow: pip install 'smoothcert[parquet]'.") from None
 
 _INPUT_NAMES = ("img", "image", "x")
 _LABEL_NAMES = ("label", "labels", "fine_label", "y")

@@ -13,7 +13,6 @@ from smoothcert.data.folder import ImageFolder
 from smoothcert.data.images import Preprocessing
 from smoothcert.data.npz import NpzData
 from smoothcert.data.objects import ObjectData
-from smoothcert.data.parquet import ParquetData
 from smoothcert.errors import InputError
 from smoothcert.imports import import_object
 
@@ -37,9 +36,9 @@ def open_data(
     except OSError as error:
         raise InputError(f"The data at {spec} cannot be read: {error.strerror or error}.") from error
     if classes is not None and not isinstance(data, ImageFolder):
-        raise InputError(f"--classes is for image folders, and {spec} has numbered labels: leave it out.")
+        raise InputError(f"`classes` is for image folders, and {spec} has numbered labels: leave it out.")
     if data.preprocessing != str(preprocessing):
-        raise InputError(f"--resize and --crop are for encoded images, and {spec} holds arrays: leave them out.")
+        raise InputError(f"`resize` and `crop` are for encoded images, and {spec} holds arrays: leave them out.")
     if len(data) == 0:
         raise InputError(f"There is nothing in {data.description}: give one with at least one row.")
     data[0]
@@ -70,6 +69,8 @@ def _open(spec: str, preprocessing: Preprocessing, classes: Path | None) -> Data
 def _open_file(path: Path, preprocessing: Preprocessing) -> Dataset:
     match path.suffix.lower():
         case ".parquet":
+            from smoothcert.data.parquet import ParquetData  # needs pyarrow, which is an extra
+
             return ParquetData(path, preprocessing)
         case ".npz":
             return NpzData(path)
@@ -85,7 +86,7 @@ def select(dataset: Dataset, skip: int = 1, limit: int | None = None) -> range:
     [0, 100, 200]
     """
     if skip < 1:
-        raise InputError(f"--skip takes every k-th row, k at least 1, not {skip}.")
+        raise InputError(f"`skip` takes every k-th row, k at least 1, not {skip}.")
     if limit is not None and limit < 1:
-        raise InputError(f"--limit is a number of rows, at least 1, not {limit}.")
+        raise InputError(f"`limit` is a number of rows, at least 1, not {limit}.")
     return range(0, len(dataset), skip)[:limit]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from smoothcert.imports import import_object
 from smoothcert.models.checkpoints import load_weights, read_configuration
 from smoothcert.models.registry import build
 
+logger = logging.getLogger(__name__)
+
 SHIPPED_WEIGHTS = {name: Path(__file__).with_name(f"{name}.safetensors") for name in ("digits_cnn", "digits_lipschitz")}
-"""Weights of the networks for digits; `python -m smoothcert.training.digits`, or `.digits_lipschitz`, makes them."""
+"""Weights of the networks for digits; docs/training.md has the commands that made them."""
 
 
 def load_model(
@@ -30,7 +32,7 @@ def load_model(
     weights = None if weights is None else Path(weights)
     if spec.endswith(".onnx"):
         if weights is not None:
-            raise InputError("an .onnx file holds its own weights: leave out --weights.")
+            raise InputError("an .onnx file holds its own weights: leave out `weights`.")
         return Path(spec)
     if ":" in spec:
         factory = import_object(spec)
@@ -47,10 +49,10 @@ def load_model(
     weights = weights or SHIPPED_WEIGHTS.get(spec)
     if weights is not None:
         if not isinstance(model, torch.nn.Module):
-            raise InputError(f"{spec} is not a torch module, so --weights has nothing to load into: leave it out.")
+            raise InputError(f"{spec} is not a torch module, so `weights` has nothing to load into: leave it out.")
         load_weights(model, weights)
     elif ":" not in spec:
-        print(f"warning: {spec} has random weights without --weights.", file=sys.stderr)
+        logger.warning("%s has random weights: none were given.", spec)
     return model.to(choose_device(device)) if isinstance(model, torch.nn.Module) else model
 
 
@@ -63,7 +65,7 @@ def choose_device(name: str) -> torch.device:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"device {name!r} cannot be used ({reason}): choose another with --device.") from None
+        raise InputError(f"device {name!r} cannot be used ({reason}): choose another `device`.") from None
 
 
 def _trained_options(spec: str, weights: Path | None) -> dict[str, Any]:

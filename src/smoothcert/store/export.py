@@ -12,9 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from smoothcert.errors import InputError
 from smoothcert.store.run import Run
 from smoothcert.text import csv_cell
@@ -108,6 +105,11 @@ def _csv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
 
 
 def _parquet(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InputError("parquet files need pyarrow: pip install 'smoothcert[parquet]'.") from None
     pq.write_table(pa.Table.from_pylist(_with_counts(rows, run)), path)
 
 

@@ -1,7 +1,6 @@
 """Networks that stand noise: training with Gaussian augmentation."""
 
 from smoothcert.training.configuration import Configuration, Epoch
-from smoothcert.training.gaussian import train_with_noise
 from smoothcert.training.trainer import open_training_data, train
 
-__all__ = ["Configuration", "Epoch", "open_training_data", "train", "train_with_noise"]
+__all__ = ["Configuration", "Epoch", "open_training_data", "train"]

@@ -14,7 +14,8 @@ from smoothcert.errors import InputError
 class Configuration:
     """All that decides the weights, up to the rounding of the machine; every file of the training keeps it.
 
-    `data` and `validation` are fingerprints; `margin` is the radius of the margin loss, None for the cross entropy.
+    `data` and `validation` are fingerprints; `margin` is the radius of the margin loss, None for the cross entropy;
+    `temperature` is what the loss divides the scores by.
     """
 
     arch: str
@@ -27,6 +28,7 @@ class Configuration:
     batch: int
     rate: float
     margin: float | None
+    temperature: float
     augment: bool
     precision: str
     seed: int
@@ -34,7 +36,7 @@ class Configuration:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and self.sigma >= 0):
             raise InputError(f"sigma is {self.sigma}: it is a standard deviation, 0 for training without noise.")
-        for name in ("epochs", "batch", "rate", "margin"):
+        for name in ("epochs", "batch", "rate", "margin", "temperature"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name} is {value}: it must be above 0.")
@@ -45,11 +47,12 @@ class Configuration:
 
     def require_equal(self, text: str, where: object) -> None:
         """Refuse to go on with the training of another configuration."""
-        here, there = json.loads(self.text), json.loads(text)
+        here = json.loads(self.text)
+        there = {"temperature": 1.0, **json.loads(text)}  # the only one before it was a choice
         for name in here:
             if here[name] != there.get(name):
                 raise InputError(
-                    f"{where} holds a training with {name} {there.get(name)}, not {here[name]}: choose another --out."
+                    f"{where} holds a training with {name} {there.get(name)}, not {here[name]}: choose another `out`."
                 )
 
 

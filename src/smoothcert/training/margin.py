@@ -11,7 +11,7 @@ from smoothcert.models.liresnet import LiResNet
 
 
 class MarginLoss(nn.Module):
-    """Cross entropy of `f_j + ε_j K_j`: each other class j is granted what a perturbation of length ε_j may give it.
+    """Cross entropy of `(f_j + ε_j K_j) / T`: each other class j gets what a perturbation of length ε_j may give it.
 
     `K_j` bounds the slope of `f_j − f_y` for the label y: the norms of all layers but the last, times the distance of
     the last layer's rows y and j. `ε_j` is the radius at which `f_j` would reach `f_y`, at least 0 and at most
@@ -21,9 +21,9 @@ class MarginLoss(nn.Module):
     `LiResNet.lipschitz_bound` is what proves. The iterates are the state of the loss, so that a training resumes.
     """
 
-    def __init__(self, model: LiResNet, radius: float, generator: torch.Generator) -> None:
+    def __init__(self, model: LiResNet, radius: float, generator: torch.Generator, temperature: float = 1.0) -> None:
         super().__init__()
-        self.radius = radius
+        self.radius, self.temperature = radius, temperature
         # A list: the layers are the model's, and not part of the state of the loss.
         self.linear = [layer for layer in model.layers if isinstance(layer, nn.Conv2d | nn.Linear)]
         x = torch.zeros(1, *model.input_shape, device=self.linear[0].weight.device)
@@ -43,7 +43,7 @@ class MarginLoss(nn.Module):
         reach = self.slope() * distances[labels]
         margins = scores.gather(1, labels[:, None]) - scores
         radii = (margins / reach).detach().clamp(0, self.radius)
-        return functional.cross_entropy(scores + radii * reach, labels)
+        return functional.cross_entropy((scores + radii * reach) / self.temperature, labels)
 
     def slope(self) -> Tensor:
         """The product of the norms of all layers but the last, after one more step of power iteration."""

@@ -1,21 +1,22 @@
-"""Schedules of the learning rate, and what belongs to them."""
+"""Optimisers and schedules of the learning rate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+from torch.optim import SGD, Adam, Optimizer
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of stochastic gradient descent; `schedule` maps the share of the training that is done to a factor."""
+    """`schedule` maps the share of the training that is done to a factor of `rate`."""
 
     epochs: int
     rate: float
-    weight_decay: float
-    nesterov: bool
+    optimizer: Callable[..., Optimizer]
     schedule: Callable[[float], float]
-    momentum: float = 0.9
 
 
 def thirds(done: float) -> float:
@@ -29,6 +30,7 @@ def one_cycle(done: float) -> float:
 
 
 PRESETS = {
-    "cohen": Preset(epochs=90, rate=0.1, weight_decay=1e-4, nesterov=False, schedule=thirds),
-    "fast": Preset(epochs=10, rate=0.2, weight_decay=5e-4, nesterov=True, schedule=one_cycle),
+    "cohen": Preset(90, 0.1, partial(SGD, momentum=0.9, weight_decay=1e-4), thirds),
+    "fast": Preset(10, 0.2, partial(SGD, momentum=0.9, weight_decay=5e-4, nesterov=True), one_cycle),
+    "adam": Preset(100, 3e-3, Adam, one_cycle),
 }

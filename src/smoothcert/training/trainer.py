@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from smoothcert.data import Dataset, as_dataset, digits, open_data, select
 from smoothcert.errors import InputError, RunError
 from smoothcert.models import build
-from smoothcert.models.checkpoints import CONFIGURATION
 from smoothcert.models.liresnet import LiResNet
 from smoothcert.models.loading import choose_device
 from smoothcert.training.augment import crops_and_flips
 from smoothcert.training.configuration import Configuration, Epoch
 from smoothcert.training.margin import MarginLoss
 from smoothcert.training.presets import PRESETS
+from smoothcert.training.state import Folder, State
 
 VALIDATION_IMAGES = 1000
 """At most so many images, spread over the validation data, judge an epoch."""
@@ -43,6 +38,7 @@ def train(
     batch: int = 256,
     rate: float | None = None,
     margin: float = 0.25,
+    temperature: float = 1.0,
     augment: bool = True,
     validation: Any = None,
     options: Mapping[str, Any] | None = None,
@@ -53,10 +49,13 @@ def train(
 ) -> list[Epoch]:
     """Train a built-in architecture under Gaussian noise (Cohen et al., 2019) and return the log.
 
-    Each image is cropped, flipped and gets noise N(0, σ² I); the loss is the cross entropy, for liresnet the margin
-    loss up to the radius `margin`. After each epoch the folder `out` holds `last.safetensors`, `best.safetensors` (by
-    accuracy under noise on the validation data, or without it on the training data), `log.jsonl`, and
-    `state.safetensors`, from which the same call goes on and ends with the same weights.
+    Each image is cropped, flipped and gets noise N(0, σ² I); the loss is the cross entropy of the scores divided by
+    `temperature`, for liresnet the margin loss up to the radius `margin`. The scores of a 1-Lipschitz network are too
+    close together for a temperature of 1.
+
+    After each epoch the folder `out` holds `last.safetensors`, `best.safetensors` (by accuracy under noise on the
+    validation data, or without it on the training data), `log.jsonl`, and `state.safetensors`, from which the same call
+    goes on and ends with the same weights.
     """
     if preset not in PRESETS:
         raise InputError(f"there is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
@@ -66,7 +65,9 @@ def train(
     rows = open_training_data(data) if isinstance(data, str) else as_dataset(data)
     held_out = None if validation is None else as_dataset(validation)
     if augment and len(rows.shape) != 3:
-        raise InputError(f"crops and flips are for images, and an input has the shape {rows.shape}: use --no-augment.")
+        raise InputError(
+            f"crops and flips are for images, and inputs have the shape {rows.shape}: switch off `augment`."
+        )
     built_with = {**_fixed_options(arch, rows), **(options or {})}
     model = _build(arch, built_with, rows.shape, seed).to(where)
     configuration = Configuration(
@@ -80,18 +81,19 @@ def train(
         batch=batch,
         rate=PRESETS[preset].rate if rate is None else rate,
         margin=margin if arch == "liresnet" else None,
+        temperature=temperature,
         augment=augment,
         precision=_precision(precision, model, rows.shape),
         seed=seed,
     )
     training = _Training(model, configuration, Path(out), where)
-    if len(training.log) < configuration.epochs:
+    if len(training.state.log) < configuration.epochs:
         images, labels = _load(rows, range(len(rows)), where)
         if int(labels.max()) >= built_with["num_classes"]:
             raise InputError(f"{rows.description} has the label {int(labels.max())}: give a larger num_classes.")
         judges = None if held_out is None else _load(held_out, _spread(held_out), where)
         training.run(images, labels, judges, on_progress)
-    return training.log
+    return training.state.log
 
 
 def open_training_data(spec: str, *, resize: int | None = None, crop: int | None = None) -> Dataset:
@@ -122,7 +124,7 @@ def _precision(asked: str, model: nn.Module, shape: tuple[int, ...]) -> str:
         return "bf16"
     if asked == "auto":
         return "fp32"
-    raise InputError("the scores of this network are wrong in bf16 on this device: use --precision fp32.")
+    raise InputError("the scores of this network are wrong in bf16 on this device: use the `precision` fp32.")
 
 
 def _scores(model: nn.Module, x: Tensor, precision: str) -> Tensor:
@@ -159,33 +161,37 @@ def _build(arch: str, options: dict[str, Any], shape: tuple[int, ...], seed: int
         model.eval()(torch.zeros(1, *shape))
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{arch} does not take inputs of shape {shape} ({reason}): choose another ARCH.") from None
+        raise InputError(f"{arch} does not take inputs of shape {shape} ({reason}): choose another `arch`.") from None
     channels_last: nn.Module = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return channels_last
 
 
+class _CrossEntropy(nn.CrossEntropyLoss):
+    """Of the scores divided by a temperature."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return super().forward(scores / self.temperature, labels)
+
+
 class _Training:
-    """The model, its loss and optimiser, and the epochs that are done."""
+    """The loop: from epoch to epoch, each kept when it is done."""
 
     def __init__(self, model: nn.Module, configuration: Configuration, out: Path, device: torch.device) -> None:
-        self.model, self.configuration, self.out, self.device = model, configuration, out, device
-        self.loss: nn.Module = nn.CrossEntropyLoss()
+        self.model, self.configuration, self.device = model, configuration, device
+        self.loss: nn.Module = _CrossEntropy(configuration.temperature)
         if isinstance(model, LiResNet) and configuration.margin is not None:
-            self.loss = MarginLoss(model, configuration.margin, self._generator("loss", 0, torch.device("cpu")))
-        self.preset = PRESETS[configuration.preset]
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            lr=configuration.rate,
-            momentum=self.preset.momentum,
-            weight_decay=self.preset.weight_decay,
-            nesterov=self.preset.nesterov,
-        )
-        self.log: list[Epoch] = []
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"the folder {out} cannot be made ({error.strerror}): choose another --out.") from None
-        self._restore()
+            generator = self._generator("loss", 0, torch.device("cpu"))
+            self.loss = MarginLoss(model, configuration.margin, generator, configuration.temperature)
+        preset = PRESETS[configuration.preset]
+        self.schedule = preset.schedule
+        self.optimizer = preset.optimizer(model.parameters(), lr=configuration.rate)
+        self.state = State(model, self.loss, self.optimizer)
+        self.folder = Folder(out, configuration)
+        self.folder.restore(self.state)
 
     def run(
         self,
@@ -195,9 +201,9 @@ class _Training:
         on_progress: Callable[[int, float], None],
     ) -> None:
         epochs = self.configuration.epochs
-        on_progress(0, len(self.log) / epochs)
+        on_progress(0, len(self.state.log) / epochs)
         seen = 0
-        for epoch in range(len(self.log) + 1, epochs + 1):
+        for epoch in range(len(self.state.log) + 1, epochs + 1):
             started = time.perf_counter()
             loss, right, done = 0.0, 0, 0
             self.model.train()
@@ -205,14 +211,14 @@ class _Training:
                 value, correct = self._step(x, y, (epoch - 1 + share) / epochs)
                 loss, right, done = loss + value * len(y), right + correct, done + len(y)
                 if not math.isfinite(loss):
-                    raise RunError(f"the loss is not finite in epoch {epoch}: start again with a smaller --rate.")
+                    raise RunError(f"the loss is not finite in epoch {epoch}: start again with a smaller `rate`.")
                 on_progress(seen + done, (epoch - 1 + done / len(images)) / epochs)
             seen += done
             accuracy = None if judges is None else self._accuracy(*judges)
             seconds = round(time.perf_counter() - started, 2)
             rate = self.optimizer.param_groups[0]["lr"]
-            self.log.append(Epoch(epoch, rate, loss / done, right / done, accuracy, seconds))
-            self._save()
+            self.state.log.append(Epoch(epoch, rate, loss / done, right / done, accuracy, seconds))
+            self.folder.save(self.state)
         self.model.eval()
 
     def _generator(self, purpose: str, number: int, device: torch.device) -> torch.Generator:
@@ -240,7 +246,7 @@ class _Training:
 
     def _step(self, x: Tensor, y: Tensor, done: float) -> tuple[float, int]:
         for group in self.optimizer.param_groups:
-            group["lr"] = self.configuration.rate * self.preset.schedule(done)
+            group["lr"] = self.configuration.rate * self.schedule(done)
         scores = _scores(self.model, x, self.configuration.precision)
         loss = self.loss(scores, y)
         self.optimizer.zero_grad()
@@ -261,69 +267,3 @@ class _Training:
             scores = _scores(self.model, self._noisy(images[rows], generator), self.configuration.precision)
             right += int((scores.argmax(1) == labels[rows]).sum())
         return right / len(labels)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        """All that changes from step to step, by name."""
-        momenta = {
-            name: self.optimizer.state[p]["momentum_buffer"]
-            for name, p in self.model.named_parameters()
-            if "momentum_buffer" in self.optimizer.state[p]
-        }
-        parts = {"model": self.model.state_dict(), "loss": self.loss.state_dict(), "momentum": momenta}
-        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-
-    def _save(self) -> None:
-        """Each file is written whole and renamed; the state comes last, so that what it lacks is done again."""
-        now = self.log[-1]
-        about = {"epoch": str(now.epoch), "accuracy": str(now.judged)}
-        weights = self.model.state_dict()
-        lines = [json.dumps(asdict(epoch)) for epoch in self.log]
-        try:
-            self._write("last.safetensors", self._file(weights, about))
-            if now.judged >= max(epoch.judged for epoch in self.log):
-                self._write("best.safetensors", self._file(weights, about))
-            self._write("log.jsonl", "".join(f"{line}\n" for line in lines).encode())
-            self._write("state.safetensors", self._file(self._tensors(), {"log": f"[{','.join(lines)}]"}))
-        except OSError as error:
-            raise RunError(
-                f"epoch {now.epoch} cannot be kept in {self.out} ({error.strerror}): make room and run the same again."
-            ) from None
-
-    def _file(self, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
-        plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        return save(plain, {CONFIGURATION: self.configuration.text, **about})
-
-    def _write(self, name: str, content: bytes) -> None:
-        partial = self.out / f"{name}.part"
-        partial.write_bytes(content)
-        os.replace(partial, self.out / name)
-
-    def _restore(self) -> None:
-        path = self.out / "state.safetensors"
-        if not path.is_file():
-            return
-        try:
-            with safe_open(path, framework="pt") as file:
-                about = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{path} cannot be read ({error}): choose another --out.") from None
-        try:
-            self._take_over(tensors, about)
-        except InputError:
-            raise
-        except Exception as error:  # whatever a state lacks that another program, or nobody, has written
-            raise InputError(f"{path} is no state of this training: choose another --out.") from error
-
-    def _take_over(self, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
-        self.configuration.require_equal(about.get(CONFIGURATION, "{}"), self.out)
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "loss": {}, "momentum": {}}
-        for key, tensor in tensors.items():
-            part, name = key.split(".", 1)
-            parts[part][name] = tensor
-        self.model.load_state_dict(parts["model"])
-        self.loss.load_state_dict(parts["loss"])
-        for name, momentum in parts["momentum"].items():
-            parameter = self.model.get_parameter(name)
-            self.optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum)
-        self.log = [Epoch(**entry) for entry in json.loads(about["log"])]

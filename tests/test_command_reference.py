@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from command_reference import command_reference, on_page_markdown
 from smoothcert.cli import app
-from smoothcert.cli.reference import command_reference, on_page_markdown
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 COMMANDS = [command.name for command in app.registered_commands if not command.hidden]
 
 
@@ -42,7 +42,7 @@ def test_defaults_are_told():
 
 
 def test_the_site_puts_it_in_its_place():
-    assert "hooks: [src/smoothcert/cli/reference.py]" in (ROOT / "mkdocs.yml").read_text()
+    assert "hooks: [tools/command_reference.py]" in (ROOT / "mkdocs.yml").read_text()
     page = (ROOT / "docs" / "commands.md").read_text()
     assert all(f"## smoothcert {name}\n" in on_page_markdown(page, page=None) for name in COMMANDS)
     other = (ROOT / "docs" / "guide.md").read_text()
