@@ -18,8 +18,8 @@ Bernstein coefficient B. `S ≤ B + e √S` gives `S ≤ (e/2 + √(e²/4 + B))�
 
 **What is left out.** The same inequality, for outcomes of probability c that a sum leaves out, bounds what they would
 add to the k-th Taylor coefficient: `√(c e^x) / rᵏ`. And for rounding: a relative error ε in the terms of the sums
-changes the k-th coefficient by at most `ε √(f e^x) / rᵏ`. ε is taken as `ROUNDING (100 + n)`, well above what the
-logarithms of factorials and the incomplete beta function lose in double precision.
+changes the k-th coefficient by at most `ε √(f e^x) / rᵏ`. ε is taken as `rounding(n)`, well above what the logarithms of
+factorials and the incomplete beta function lose in double precision.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ ORDER = 6  # K; at 4 and at 8 a proof takes as long
 BERNSTEIN = np.array(
     [[math.comb(i, j) / math.comb(2 * ORDER + 1, j) for j in range(ORDER + 1)] for i in range(ORDER + 1)]
 )
-ROUNDING = 1e-14
 RADII = np.array([[0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.0, 6.0]]).T  # the r that are tried, in widths of the cell
 REACHES = np.array([[0.12, 0.24, 0.36, 0.48, 0.7, 1.0]]).T
 CHUNK = 1 << 12  # terms at a time: they stay in the cache
@@ -60,9 +59,15 @@ class Region:
         return np.asarray(np.floor(np.minimum(np.interp(y, self.y, self.rest), self.n - y)))
 
 
-def supremum(region: Region, z_min: float, z_max: float, t: float, level: float, room: float) -> float:
-    """An upper bound on P(R) between z_min and z_max: below `level`, or where P(R) is above it, close to the supremum.
+def rounding(n: int) -> float:
+    """More than the relative error of a term of the sums; an f far below its square cannot be bounded closely."""
+    return 1e-14 * (100 + n)
 
+
+def supremum(region: Region, z_min: float, z_max: float, t: float, level: float, room: float) -> float:
+    """An upper bound on P(R) between z_min and z_max, whatever the level: the search for one ends when it is below it.
+
+    Where P(R) exceeds the level, the bound is close to the supremum.
     `room` is the share by which the supremum is thought to lie below the level: cells and sums are made for it.
     """
     n, degree = region.n, 2 * ORDER + 2
@@ -72,7 +77,7 @@ def supremum(region: Region, z_min: float, z_max: float, t: float, level: float,
     steps = deviations(n, grid, t)
     z = np.interp(np.linspace(0, steps[-1], math.ceil(steps[-1] / width) + 2), steps, grid)
     cut = max((room * level / 20) ** 2, 1e-300)
-    points, most = np.empty((ORDER + 3, 0)), 10 * z.size + 500
+    points, most = np.empty((ORDER + 3, 0)), 5 * z.size + 200
     while True:
         coefficients, _, lost = expand(region, z, t, ORDER, cut)
         points = np.hstack([points, np.vstack([z, lost, coefficients])])
@@ -210,6 +215,6 @@ def _cells(n: int, points: Floats, t: float) -> Floats:
         remainder = (growth * (0.5 / RADII) ** (2 * ORDER + 2)).min(axis=0)
         spread = (growth * (RADII ** -power.T.astype(np.float64) @ BERNSTEIN[-1])[:, None]).min(axis=0)
         known = polynomial + spread * np.sqrt(np.maximum(points[1, :-1], points[1, 1:]))
-        e = remainder + ROUNDING * (100 + n) * spread
+        e = remainder + rounding(n) * spread
         bound = (e / 2 + np.sqrt(e**2 / 4 + known)) ** 2
     return np.where(np.isnan(bound), np.inf, bound)
