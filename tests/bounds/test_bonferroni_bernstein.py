@@ -1,4 +1,4 @@
-"""The paper's setting for soft votes: a constant never lowers a radius, and no radius is negative or above the truth."""
+"""The paper's setting for soft votes: a constant never lowers a radius, and none is negative or above the truth."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ bonferroni_bernstein = SOFT_METHODS["bonferroni-bernstein"]
 
 
 def constant_shares(means, n):
-    """n draws that all have the same shares: no variance, so that the bounds are as close to the means as they can be."""
+    """n draws that all have the same shares: no variance, so that the bounds are as close to the means as can be."""
     k = np.rint(np.asarray(means) * UNIT).astype(np.int64)[None]
     return SoftVotes(np.array([n]), n * k, n * k**2, n * k * k[0, k.argmax()])
 

@@ -18,8 +18,8 @@ Bernstein coefficient B. `S ≤ B + e √S` gives `S ≤ (e/2 + √(e²/4 + B))�
 
 **What is left out.** The same inequality, for outcomes of probability c that a sum leaves out, bounds what they would
 add to the k-th Taylor coefficient: `√(c e^x) / rᵏ`. And for rounding: a relative error ε in the terms of the sums
-changes the k-th coefficient by at most `ε √(f e^x) / rᵏ`. ε is taken as `rounding(n)`, well above what the logarithms of
-factorials and the incomplete beta function lose in double precision.
+changes the k-th coefficient by at most `ε √(f e^x) / rᵏ`. ε is taken as `rounding(n)`, well above what the logarithms
+of factorials and the incomplete beta function lose in double precision.
 """
 
 from __future__ import annotations
