@@ -66,6 +66,32 @@ def test_taylor_coefficients_agree_with_mpmath(z: float, t: float) -> None:
         assert abs(a - float(b)) <= trinomial.rounding(30) * float(mp.sqrt(want[0])) * deviation**k
 
 
+@pytest.mark.parametrize("n", [30, 1000, 100_000, 10_000_000])
+@mp.workdps(50)
+def test_a_term_of_the_sums_loses_a_twentieth_of_the_margin_for_rounding(n: int) -> None:
+    """The edge probability of one y, from the derivative in t, and up to n = 10⁵ its binomial tail."""
+    rng = np.random.default_rng(n)
+    for _ in range(40):
+        t = rng.uniform(0.2, 4)
+        z = -t / 2 - 10 ** rng.uniform(-3, 0)
+        pj, p1 = mp.ncdf(mp.mpf(z)), mp.ncdf(mp.mpf(z) + mp.mpf(t))
+        share = (1 - pj - p1) / (1 - pj)
+        y = int(np.clip(n * float(pj) + 2 * rng.normal() * np.sqrt(n * float(pj)), 0, n - 1))
+        m = n - y
+        r = int(max(m * float(share) - rng.uniform(0, 6) * np.sqrt(m * float(share)), 0))
+        region, at = Region(n, np.array([-1.0, y + 0.5]), np.array([r + 0.5, r + 0.5])), np.array([y])
+        (value, *_), slope, _ = trinomial._expand(region, np.array([z]), t, 1, at, at)
+        mass = mp.binomial(n, y) * pj**y * (1 - pj) ** m
+        edge = mp.binomial(m, r) * share**r * (1 - share) ** (m - r)
+        want = mass * edge * (m - r) * mp.npdf(mp.mpf(z) + mp.mpf(t)) / p1
+        assert abs(float(slope[0] / want) - 1) <= trinomial.rounding(n) / 20
+        if n <= 100_000:
+            tail, term, k = mp.mpf(0), edge, r
+            while k >= 0 and term > tail * mp.mpf(10) ** -20:
+                tail, term, k = tail + term, term * k * (1 - share) / ((m - k + 1) * share), k - 1
+            assert abs(float(value[0] / (mass * tail)) - 1) <= trinomial.rounding(n) / 20
+
+
 curves = st.lists(st.floats(1, 8), min_size=3, max_size=12)
 
 
@@ -89,7 +115,9 @@ def test_the_bound_is_above_every_value_for_any_falling_curve(
     values = probability(region, z[::20], t)
     fine = expand(region, z, t, 0, 1e-30)[0][0]
     assert fine[::20] == pytest.approx(values, rel=1e-9, abs=1e-30)
-    top = float(fine.max())
+    peak = int(fine.argmax())
+    near = np.linspace(z[max(peak - 1, 0)], z[min(peak + 1, z.size - 1)], 101)
+    top = float(expand(region, near, t, 0, 1e-30)[0][0].max())
     if top > 0.9 or top < 1e-12:
         return
     bound = supremum(region, z[0], z[-1], t, top * (1 + 2 * room), room)

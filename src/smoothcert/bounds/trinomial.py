@@ -18,8 +18,8 @@ Bernstein coefficient B. `S ≤ B + e √S` gives `S ≤ (e/2 + √(e²/4 + B))�
 
 **What is left out.** The same inequality, for outcomes of probability c that a sum leaves out, bounds what they would
 add to the k-th Taylor coefficient: `√(c e^x) / rᵏ`. And for rounding: a relative error ε in the terms of the sums
-changes the k-th coefficient by at most `ε √(f e^x) / rᵏ`. ε is taken as `rounding(n)`, well above what the logarithms
-of factorials and the incomplete beta function lose in double precision.
+changes the k-th coefficient by at most `ε √(f e^x) / rᵏ`. ε is taken as `rounding(n)`, twenty times what the terms lose
+in double precision.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Region:
 
 
 def rounding(n: int) -> float:
-    """More than the relative error of a term of the sums; an f far below its square cannot be bounded closely."""
+    """More than the relative error of a term of the sums; an f below its square cannot be bounded closely."""
     return 1e-14 * (100 + n)
 
 
@@ -139,7 +139,8 @@ def _expand(region: Region, z: Floats, t: float, order: int, low: Ints, high: In
         u' = (y log(p_j)' + (n − y) log(1 − p_j)') u + x log(p_1 / (1 − p_j))' v,
         v' = (y log(p_j)' + r log(p_rest)' + x log(p_1)') v,
 
-    which give one Taylor coefficient after the other.
+    which give one Taylor coefficient after the other. With `k! = (k/e)ᵏ e^c(k)` the logarithm of the probability of
+    counts k is `c(n) + Σ (k log(np/k) − c(k))`: no term is much larger than the result, as those of factorials are.
     """
     n, z = region.n, z[:, None]
     pj, other, p1 = special.ndtr(z), special.ndtr(-z), special.ndtr(z + t)
@@ -150,16 +151,19 @@ def _expand(region: Region, z: Floats, t: float, order: int, low: Ints, high: In
 
     y = np.arange(low.min(), high.max() + 1)
     r = region.most_rest(y)
-    ways = special.gammaln(n + 1.0) - special.gammaln(y + 1.0)
-    at_edge = ways - special.gammaln(r + 1) - special.gammaln(n - y - r + 1)
-    ways = ways - special.gammaln(n - y + 1.0)
+    counts = y, n - y, r, n - y - r
+    shares = [np.log(np.maximum(k, 1) / n) for k in counts]
+    c_y, c_other, c_r, c_x = (_stirling(k) for k in counts)
+    c_n = _stirling(np.array(n))
+    columns = y, r, *shares, c_n - c_y - c_other, c_n - c_y - c_r - c_x
     at = np.arange((high - low).max() + 1) + (low - low.min())[:, None]
     inside = at <= (high - low.min())[:, None]
-    y, r, ways, at_edge = (values.astype(np.float64)[np.minimum(at, y.size - 1)] for values in (y, r, ways, at_edge))
+    at = np.minimum(at, y.size - 1)
+    y, r, share_y, share_other, share_r, share_x, c_u, c_v = (np.asarray(c, dtype=np.float64)[at] for c in columns)
     x = n - y - r
-    common = np.where(inside, y * np.log(pj), -np.inf)
-    u = [np.exp(common + ways + (n - y) * np.log(other)) * _tail(x, r, p1 / other)]
-    v = [np.exp(common + at_edge + r * np.log(rest) + x * np.log(p1))]
+    common = np.where(inside, y * (np.log(pj) - share_y), -np.inf)
+    u = [np.exp(common + (n - y) * (np.log(other) - share_other) + c_u) * _tail(x, r, p1 / other)]
+    v = [np.exp(common + r * (np.log(rest) - share_r) + x * (np.log(p1) - share_x) + c_v)]
     slope = (x * v[0]).sum(axis=1) * log_1[0, :, 0]
     rate_u = n * log_other[:order] + y * (log_j - log_other)[:order]
     rate_v = n * log_1[:order] + y * (log_j - log_1)[:order] + r * (log_rest - log_1)[:order]
@@ -175,6 +179,14 @@ def _expand(region: Region, z: Floats, t: float, order: int, low: Ints, high: In
     below = np.where(low > 0, special.bdtr(np.maximum(low - 1.0, 0), n, pj[:, 0]), 0.0)
     lost = below + np.where(high < region.y_max, beyond, 0.0)
     return np.stack([w.sum(axis=1) for w in u]), slope, lost
+
+
+def _stirling(k: Floats | Ints) -> Floats:
+    """`c(k) = log k! − k log k + k`, from k = 16 on by Stirling's series."""
+    a, b = np.minimum(k, 16.0), np.maximum(k, 16.0)
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / b**2) / b**2) / b**2) / b**2) / b
+    small = special.gammaln(a + 1) - special.xlogy(a, a) + a
+    return np.asarray(np.where(np.asarray(k) < 16, small, np.log(2 * np.pi * b) / 2 + series))
 
 
 def _normal_series(z: Floats, order: int) -> Floats:
