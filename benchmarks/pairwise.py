@@ -1,8 +1,9 @@
 """What does the pairwise bound cost? Milliseconds a pair, in the mix of pairs that a run on CIFAR-10 has.
 
 Each row of the logs of Cohen, Rosenfeld and Kolter (2019, CIFAR-10) becomes an input whose candidate has the share
-p = Φ(radius/σ), or ½ where they abstained; nine rivals share the rest by a flat Dirichlet draw. The time of a pair is the
-best of several rounds, each without what the ones before it remember; the mean is over the distinct pairs.
+p = Φ(radius/σ), or ½ where they abstained; nine rivals share the rest by a flat Dirichlet draw. The time of a pair is
+processor time, the best of several rounds, each without what the ones before it remember; the mean is over the distinct
+pairs.
 
     python benchmarks/pairwise.py [--data DIRECTORY] [--inputs 300] [--rounds 3]
 """
@@ -60,9 +61,9 @@ def main() -> None:
         for _ in range(args.rounds):
             forget()
             for i, (n1, nj) in enumerate(pairs):
-                start = time.perf_counter()
+                start = time.process_time()
                 pairwise_margin(n1, nj, n, ALPHA)
-                times[i] = min(times[i], 1000 * (time.perf_counter() - start))
+                times[i] = min(times[i], 1000 * (time.process_time() - start))
         wanted = f"<= {limit}" if limit else ""
         print(f"{n:7} {len(pairs):6} {times.mean():9.1f} {times.max():7.0f}  {wanted}", flush=True)
 

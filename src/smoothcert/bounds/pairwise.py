@@ -201,13 +201,12 @@ def _search(region: Region, s: float, settled: float, z_max: float, level: float
     """
     low, high = max(settled - z_max, 0.0), -2 * z_max
     t = min(max(s, low), high) - 1e-9
+    z = _scan(region.n, settled - t, z_max, t)
     while True:
-        z = np.linspace(settled - t, z_max, 2001)
-        steps = deviations(region.n, z, t)
-        away = 10 * np.sinh(np.arange(10 * math.asinh(steps[-1] / 10) + 1) / 10)  # one standard deviation, then more
-        values, slopes, lost = expand(region, np.interp(steps[-1] - away, steps, z), t, 0, 1e-5 * level)
-        i = (values[0] + lost).argmax()
-        value, slope = float(values[0, i] + lost[i]), float(slopes[i])
+        values, slopes, lost = expand(region, z, t, 0, 1e-5 * level)
+        values = values[0] + lost
+        i = values.argmax()
+        value, slope = float(values[i]), float(slopes[i])
         room = min(max(DROP * slope / value, ROOM[0]), ROOM[1])
         excess = math.log(value / level) + room
         if abs(excess) < room / 10 or high - low < 1e-7:
@@ -215,4 +214,15 @@ def _search(region: Region, s: float, settled: float, z_max: float, level: float
         low, high = (low, t) if excess > 0 else (t, high)
         probit, target = special.ndtri(value), special.ndtri(level * math.exp(-room))
         step = t - float((probit - target) * density(probit)) / slope
-        t = step if low < step < high else (low + high) / 2
+        last, t = t, step if low < step < high else (low + high) / 2
+        # After a small step the largest value is still where the values were large.
+        z = z[values > 0.98 * value] if abs(t - last) * slope < 0.05 * value else _scan(region.n, settled - t, z_max, t)
+
+
+def _scan(n: int, z_min: float, z_max: float, t: float) -> Floats:
+    """Points from z_max down to z_min: one standard deviation of the score apart, or a 200th of the way, then more."""
+    z = np.linspace(z_min, z_max, 2001)
+    steps = deviations(n, z, t)
+    first = 10 * max(1.0, steps[-1] / 200)
+    away = first * np.sinh(np.arange(10 * math.asinh(steps[-1] / first) + 1) / 10)
+    return np.asarray(np.interp(steps[-1] - away, steps, z))

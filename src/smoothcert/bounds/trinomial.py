@@ -162,23 +162,24 @@ def _expand(region: Region, z: Floats, t: float, order: int, low: Ints, high: In
     y, r, share_y, share_other, share_r, share_x, c_u, c_v = (np.asarray(c, dtype=np.float64)[at] for c in columns)
     x = n - y - r
     common = np.where(inside, y * (np.log(pj) - share_y), -np.inf)
-    u = [np.exp(common + (n - y) * (np.log(other) - share_other) + c_u) * _tail(x, r, p1 / other)]
-    v = [np.exp(common + r * (np.log(rest) - share_r) + x * (np.log(p1) - share_x) + c_v)]
+    u, v = np.empty((2, order + 1, *y.shape))
+    u[0] = np.exp(common + (n - y) * (np.log(other) - share_other) + c_u) * _tail(x, r, p1 / other)
+    v[0] = np.exp(common + r * (np.log(rest) - share_r) + x * (np.log(p1) - share_x) + c_v)
     slope = (x * v[0]).sum(axis=1) * log_1[0, :, 0]
     rate_u = n * log_other[:order] + y * (log_j - log_other)[:order]
     rate_v = n * log_1[:order] + y * (log_j - log_1)[:order] + r * (log_rest - log_1)[:order]
-    gain = log_1 - log_other
+    gain = (log_1 - log_other)[..., 0]
     for k in range(order):
-        new = sum(rate_u[i] * u[k - i] for i in range(k + 1)) + x * sum(gain[i] * v[k - i] for i in range(k + 1))
-        u.append(new / (k + 1))
-        v.append(np.asarray(sum(rate_v[i] * v[k - i] for i in range(k + 1)) / (k + 1)))
+        edge = np.einsum("ij,ijy->jy", gain[: k + 1], v[k::-1])
+        u[k + 1] = (np.einsum("ijy,ijy->jy", rate_u[: k + 1], u[k::-1]) + x * edge) / (k + 1)
+        v[k + 1] = np.einsum("ijy,ijy->jy", rate_v[: k + 1], v[k::-1]) / (k + 1)
 
     # P(rest ≤ … | y) falls with y; one more of the rest makes up for a curve rounded the wrong way.
     last = np.arange(z.size), high - low
     beyond = _tail(np.maximum(x[last] - 1, 0), r[last] + 1, (p1 / other)[:, 0]) * special.bdtrc(high, n, pj[:, 0])
     below = np.where(low > 0, special.bdtr(np.maximum(low - 1.0, 0), n, pj[:, 0]), 0.0)
     lost = below + np.where(high < region.y_max, beyond, 0.0)
-    return np.stack([w.sum(axis=1) for w in u]), slope, lost
+    return u.sum(axis=2), slope, lost
 
 
 def _stirling(k: Floats | Ints) -> Floats:
