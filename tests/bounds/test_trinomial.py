@@ -120,9 +120,10 @@ def test_the_bound_is_above_every_value_for_any_falling_curve(
     top = float(expand(region, near, t, 0, 1e-30)[0][0].max())
     if top > 0.9 or top < 1e-12:
         return
-    bound = supremum(region, z[0], z[-1], t, top * (1 + 2 * room), room)
+    bound, _ = supremum(region, z[0], z[-1], t, top * (1 + 2 * room), room)
     assert top * (1 - 1e-12) <= bound <= top * (1 + 2 * room)
-    refuted = supremum(region, z[0], z[-1], t, top / 2, room)
+    refuted, where = supremum(region, z[0], z[-1], t, top / 2, room)
+    assert expand(region, np.array([where]), t, 0, 1e-30)[0][0, 0] >= top * (1 - room)
     assert top * (1 - 1e-12) <= refuted <= top * (1 + room)
 
 
@@ -131,4 +132,4 @@ def test_where_no_bound_is_found_the_answer_is_still_a_bound() -> None:
     region = Region(200, np.array([-1.0, 2.0]), np.array([3.0, 0.0]))
     top = float(expand(region, np.linspace(-0.5, -0.31, 101), 0.6, 0, 1e-300)[0][0].max())
     assert 1e-300 < top < 1e-26
-    assert supremum(region, -0.5, -0.31, 0.6, top * 1.01, 0.01) >= top
+    assert supremum(region, -0.5, -0.31, 0.6, top * 1.01, 0.01)[0] >= top

@@ -185,44 +185,60 @@ def _limit(region: Region, s: float, z_max: float, level: float) -> float:
     low, high = max(settled - z_max, 0.0), -2 * z_max
     if high - low < 1e-6:
         return max(min(low, high), 0.0)
-    t, room, rate = _search(region, s, settled, z_max, level)
-    while t > low:
-        bound = supremum(region, settled - t, z_max, t, level, room)
+    widen, missed = 1.0, np.empty((2, 0))
+    while True:
+        t, room = _search(region, s, settled, z_max, level, high, widen, missed)
+        if t <= low:
+            return low
+        bound, z = supremum(region, settled - t, z_max, t, level, room)
         if bound <= level:
             return t
-        t, room = t - (math.log(min(bound / level, 2)) + room) / rate, 2 * room
-    return low
+        high, widen, missed = t, 1.5 * widen, np.append(missed, [[z], [z + t]], axis=1)
 
 
-def _search(region: Region, s: float, settled: float, z_max: float, level: float) -> tuple[float, float, float]:
-    """A t for which the largest P(R) on a few points is below the level by `room`; room; and the rate d log P(R) / dt.
+def _search(
+    region: Region, s: float, settled: float, z_max: float, level: float, high: float, widen: float, missed: Floats
+) -> tuple[float, float]:
+    """A t below `high` for which the largest P(R) on a few points is below the level by `room`; and room.
 
-    Newton in Φ⁻¹(P(R)), which is nearly linear in t, kept within the bracket found so far.
+    Newton in Φ⁻¹(P(R)), which is nearly linear in t, kept within the bracket found so far. Among the points are those
+    that an earlier search missed, both at their p_j and at their p_1: (z, z + t).
     """
-    low, high = max(settled - z_max, 0.0), -2 * z_max
+    low = max(settled - z_max, 0.0)
     t = min(max(s, low), high) - 1e-9
-    z = _scan(region.n, settled - t, z_max, t)
-    while True:
+    while high - low > 1e-7:
+        again = np.clip([missed[0], missed[1] - t], settled - t, z_max)
+        z = np.unique(np.append(_scan(region, settled - t, z_max, t), again))
         values, slopes, lost = expand(region, z, t, 0, 1e-5 * level)
         values = values[0] + lost
         i = values.argmax()
-        value, slope = float(values[i]), float(slopes[i])
-        room = min(max(DROP * slope / value, ROOM[0]), ROOM[1])
+        value, slope = max(float(values[i]), 1e-300), float(slopes[i])
+        room = widen * min(max(DROP * slope / value, ROOM[0]), ROOM[1])
         excess = math.log(value / level) + room
-        if abs(excess) < room / 10 or high - low < 1e-7:
-            return t, room, slope / value
+        if abs(excess) < room / 10:
+            return t, room
         low, high = (low, t) if excess > 0 else (t, high)
         probit, target = special.ndtri(value), special.ndtri(level * math.exp(-room))
-        step = t - float((probit - target) * density(probit)) / slope
-        last, t = t, step if low < step < high else (low + high) / 2
-        # After a small step the largest value is still where the values were large.
-        z = z[values > 0.98 * value] if abs(t - last) * slope < 0.05 * value else _scan(region.n, settled - t, z_max, t)
+        step = t - float((probit - target) * density(probit)) / slope if slope else high
+        t = step if low < step < high else (low + high) / 2
+    return low, widen * ROOM[0]
 
 
-def _scan(n: int, z_min: float, z_max: float, t: float) -> Floats:
-    """Points from z_max down to z_min: one standard deviation of the score apart, or a 200th of the way, then more."""
+def _scan(region: Region, z_min: float, z_max: float, t: float) -> Floats:
+    """Points between z_min and z_max, close to each other near z_max.
+
+    They are one standard deviation of the score apart there, or some where N_j is large. Where N_1 is so much sharper
+    than N_j that each y shows, P(R) has a hill for each y: where N_1 comes to exceed its least value in R.
+    """
+    n = region.n
     z = np.linspace(z_min, z_max, 2001)
     steps = deviations(n, z, t)
-    first = 10 * max(1.0, steps[-1] / 200)
+    first = 10 * max(1.0, math.sqrt(n * special.ndtr(z_max)) / 50)
     away = first * np.sinh(np.arange(10 * math.asinh(steps[-1] / first) + 1) / 10)
-    return np.asarray(np.interp(steps[-1] - away, steps, z))
+    y = np.arange(min(region.y_max, 1000) + 1)
+    least = n - y - region.most_rest(y)
+    p1 = least / n + np.array([[1.0], [1.5], [2.0], [3.0]]) * np.sqrt(least * (n - least) / n**3)
+    hills = special.ndtri(np.minimum(p1, 1.0)) - t
+    hills = hills[n * density(hills) * np.sqrt(p1 * np.maximum(1 - p1, 0) / n) < density(hills + t)]
+    hills = hills[(hills > z_min) & (hills < z_max)]
+    return np.unique(np.append(np.interp(steps[-1] - away, steps, z), hills))

@@ -64,10 +64,11 @@ def rounding(n: int) -> float:
     return 1e-14 * (100 + n)
 
 
-def supremum(region: Region, z_min: float, z_max: float, t: float, level: float, room: float) -> float:
-    """An upper bound on P(R) between z_min and z_max, whatever the level: the search for one ends when it is below it.
+def supremum(region: Region, z_min: float, z_max: float, t: float, level: float, room: float) -> tuple[float, float]:
+    """An upper bound on P(R) between z_min and z_max, and the z where the largest value was found.
 
-    Where P(R) exceeds the level, the bound is close to the supremum.
+    The bound holds whatever the level: the work ends when it is below it. Where P(R) exceeds the level, it is close to
+    the supremum.
     `room` is the share by which the supremum is thought to lie below the level: cells and sums are made for it.
     """
     n, degree = region.n, 2 * ORDER + 2
@@ -85,7 +86,7 @@ def supremum(region: Region, z_min: float, z_max: float, t: float, level: float,
         bounds, largest = _cells(n, points, t), points[2].max()
         open_ = np.flatnonzero(bounds > (level if largest <= level else largest * (1 + room / 4)))
         if not open_.size or points.shape[1] > most:
-            return float(bounds.max())
+            return float(bounds.max()), float(points[0, points[2].argmax()])
         z = (points[0, open_] + points[0, open_ + 1]) / 2
 
 
