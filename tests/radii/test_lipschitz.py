@@ -93,6 +93,40 @@ def test_every_radius_agrees_with_mpmath(p1, p2, steep, s, rho, apart):
     assert radii.smoothed_lipschitz(p1, s, constant, rho) == pytest.approx(float(1 / (big_s * slope1)), rel=1e-10)
 
 
+every_tail = log_uniform(-300, -0.31) | log_uniform(-16, -0.31)
+every_probability = (every_tail | every_tail.map(lambda p: 1 - p) | near_half | near_half.map(lambda p: 1 - p)).map(
+    lambda p: min(max(p, 1e-300), 1 - 2.0**-53)
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(every_probability, every_probability, log_uniform(-12, 12), sigma, st.none() | log_uniform(-15, -1))
+@mp.workdps(70)
+def test_rounding_never_lifts_a_radius_above_the_truth(p1, p2, steep, s, apart):
+    """From Lσ = 1e-12 to 1e12: s0 to 1e-14 of its own size and σ, also where 1/L is 1e12 σ; exact radii from below."""
+    if apart is not None:
+        p2 = max(p1 * (1 - apart), 1e-300)
+    p1, p2, constant = max(p1, p2), min(p1, p2), steep / s
+    big_s, half = mp.mpf(s), 1 / (2 * mp.mpf(constant))
+    w = 2 * half / big_s
+    t1, t2 = (big_s * reference(p, w, 0)[0] for p in (p1, p2))
+    for p, t in ((p1, t1), (p2, t2)):
+        assert abs(mp.mpf(float(radii.s0(p, s, constant))) + half + t) <= 1e-14 * (big_s + abs(half + t))
+    got = mp.mpf(float(radii.exact_mono(p1, s, constant)))
+    plain = mp.mpf(float(radii.mono(p1, s)))
+    assert got <= t1 or got == plain
+    assert got >= t1 - 3e-14 * (big_s + half + abs(t1))
+    got, truth = mp.mpf(float(radii.exact_mult(p1, p2, s, constant))), (t1 - t2) / 2
+    plain = mp.mpf(float(radii.mult(p1, p2, s)))
+    assert got <= truth or got == plain
+    assert got >= truth - 3e-14 * (2 * big_s + 2 * half + abs(t1) + abs(t2))
+
+
+def test_s0_of_a_very_flat_ramp_is_of_the_size_of_sigma():
+    """Lσ = 1.25e-8: 1/L is 8e7 σ and s0 is 0.66 σ; it was 0.0076686, too large by 4 %."""
+    assert float(radii.s0(1.915e-9, 0.01122, 1.115e-6)) == pytest.approx(0.007393582182380642, rel=1e-13)
+
+
 def test_the_reference_is_theorem_2():
     """The closed form against the integral of the paper, by quadrature."""
     for p, constant, s in [(0.9, 4.0, 0.12), (0.3, 0.5, 0.25), (0.999, 20.0, 1.0)]:

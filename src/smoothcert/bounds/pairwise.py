@@ -25,8 +25,11 @@ and U. Hence the bound grows with N_1 and falls with N_j, and only the rival wit
 The ⅔ makes the likelihood ratio conservative for a rare rival: it is the smallest c with `P(Poisson(μ) ≤ y) ≤ Φ(r)` for
 all y and μ > y + c, r the signed root at y + c. With less, the supremum lies at p_j of a few 1/n once n ≥ 10⁵.
 
-Every approximation is on the safe side (R enlarged, cut sums completed, tails bounded) but the search for the supremum,
-for which SLACK is kept.
+**Proof.** What is returned is a t slightly below that bound for which `p-value(t) ≤ α` is proved. So it exceeds neither
+the bound of the observed pair nor that of the true runner-up, which has no more votes. A search on a few points
+proposes t; `trinomial.supremum` then bounds P(R) over the whole range of z from above, and a t that it does not confirm
+is lowered. R is replaced by a slightly larger set, sums are completed, and rounding has its margin. An α below what
+double precision can tell (it depends on n alone) gets Clopper-Pearson bounds at α/2 instead.
 """
 
 from __future__ import annotations
@@ -34,7 +37,6 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -43,19 +45,17 @@ from scipy import optimize, special
 
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
 from smoothcert.bounds.margins import Counts, Margins, split
+from smoothcert.bounds.trinomial import Region, density, deviations, expand, rounding, supremum
 from smoothcert.checks import check_alpha
 from smoothcert.errors import InputError
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SHIFT = 2 / 3
 GAMMA = 1e-3  # share of α that pays for the nuisance set
-SLACK = (
-    1e-3  # share of α kept for the search: in 1 657 random pairs, n to 10⁵, it missed at most 4.1e-4 of the supremum
-)
-EVEN = 1e-4  # rise of Φ⁻¹(P(R)) between neighbours at which that search ends
-RESONANT = 1 + np.array([5 / 4, 4 / 3, 3 / 2, 5 / 3, 2, 5 / 2, 3, 4, 5, 6])  # slopes of a curve along the lattice
+ROUNDING = 1e-6  # share of α that pays for the rounding of Clopper-Pearson bounds, which are right to 1e-10
+DROP = 1e-4  # what t is lowered by to leave room for the proof: so much, but between
+ROOM = 3e-4, 2e-2  # these shares of the level
 
 
 def pairwise(selections: Counts, estimations: Counts, alpha: float) -> Margins:
@@ -91,22 +91,18 @@ def _margins(rows: list[tuple[int, int, int, float]]) -> dict[tuple[int, int, in
 
 @lru_cache(maxsize=2**18)
 def _margin(n1: int, nj: int, n: int, alpha: float) -> float:
+    if rounding(n) > 0.005 * math.sqrt(alpha):  # α ≤ 5e-18 at n = 1 000, 4e-10 at 10 million: no proof in these floats
+        return max(float(lower_quantile(n1, n, alpha / 2) - upper_quantile(nj, n, alpha / 2)), 0.0)
     kappa = special.ndtri(min(alpha, 0.25)) ** 2 / 2
     s, k = _rank(n1, nj, n, kappa)
     if k < kappa / 2:  # an outcome this close to a tie has a p-value far above α at t = 0
         return 0.0
-    level = alpha * (1 - GAMMA - SLACK)
+    level = alpha * (1 - GAMMA - ROUNDING)
     z_max = float(upper_quantile(nj, n, alpha * GAMMA))
-    region = _region(n1, nj, n, s, k, z_max, reach=-float(special.ndtri(1e-4 * alpha)))
+    region = _region(n, s, k, z_max)
     # Without rest R is {y ≤ y_max}: a larger p_j than this has P(R) ≤ level whatever p_1, so it contradicts no t.
     z_max = min(z_max, float(upper_quantile(region.y_max, n, level)))
-    return _limit(region, z_max, min(s, -2 * z_max), level)
-
-
-def _boundary(z: Floats, t: float) -> tuple[Floats, Floats, Floats]:
-    """(p_j, p_1, rest) at z; the rest is a difference of the smaller tails."""
-    p1, pj, not1 = special.ndtr(z + t), special.ndtr(z), special.ndtr(-z - t)
-    return pj, p1, np.maximum(not1 - pj, 0.0)
+    return _limit(region, s, z_max, level)
 
 
 def _rank(n1: int, nj: int, n: int, kappa: float) -> tuple[float, float]:
@@ -143,169 +139,106 @@ def _normal(z: float) -> float:
     return math.erfc(-z * math.sqrt(0.5)) / 2
 
 
-@dataclass(frozen=True)
-class _Region:
-    """The outcomes with y ≤ y_max and a rest on or below the piecewise linear curve (y, rest)."""
-
-    n: int
-    y: Floats
-    rest: Floats
-    y_max: int
-    reach: float  # standard deviations below its mean beyond which the mass of N_j is far below α
-    resonant: Floats  # the z where the curve runs along the lattice
-
-    def most_rest(self, y: Ints) -> Floats:
-        return np.floor(np.minimum(np.interp(y, self.y, self.rest), self.n - y))
-
-
-def _region(n1: int, nj: int, n: int, s: float, k: float, z_max: float, reach: float) -> _Region:
+def _region(n: int, s: float, k: float, z_max: float) -> Region:
     """R = {D_s ≥ k}, as the curve D_s = k.
 
     The frequencies whose nearest point of H_s is that at z form a ray, p̂/q = 1 + u (−a, b, …), because the score
-    equation is linear in p̂; along it D = N Σ p̂ log(p̂/q) grows, and Newton finds where it is k. D is convex, so the
-    curve rest(y) is convex and its chords only enlarge R.
+    equation is linear in p̂; along it D = N Σ p̂ log(p̂/q) grows, and Newton finds where it is k. At a point of the ray
+    that divergence from q is at least D, whatever Newton did, so a point where it is below k is not in R. D is convex,
+    so the curve rest(y) is convex, and the chords of points beyond it only enlarge R. `margin` is far above the
+    rounding of D, here and in (s, k): the observed outcome belongs to its own region.
     """
-    total = n + SHIFT
+    total, margin = n + SHIFT, 1e-12 * n
     top = math.sqrt(total * special.ndtr(-s / 2))
     dense = np.arange(math.sqrt(SHIFT / 4), min(top, math.sqrt(total * special.ndtr(z_max)) + 6), 0.05)
     z = np.append(special.ndtri(dense**2 / total), -s / 2)
-    pj, p1, rest = _boundary(z, s)
-    dj, d1 = np.exp(-(z**2) / 2), np.exp(-((z + s) ** 2) / 2)
+    pj, p1, rest = special.ndtr(z), special.ndtr(z + s), np.maximum(special.ndtr(-z - s) - special.ndtr(z), 0.0)
+    dj, d1 = density(z), density(z + s)
     share = dj / (dj + d1)
     a, b = p1 + rest * (1 - share), pj + rest * share
-    q, d = np.stack([pj, p1, rest]), np.stack([-a, b, (1 - share) * b - share * a])
+    q, d = total * np.stack([pj, p1, rest]), np.stack([-a, b, (1 - share) * b - share * a])
+
+    def divergence(u: Floats) -> Floats:
+        return np.asarray((q * ((1 + u * d) * np.log1p(u * d) - u * d)).sum(axis=0))
+
     u_max = (1 - 1e-12) / a
-    u = np.minimum(np.sqrt(2 * k / total / (q * d**2).sum(0)), u_max)
+    u = np.minimum(np.sqrt(2 * k / (q * d**2).sum(axis=0)), u_max)
     for _ in range(50):
-        log_w = np.log1p(u * d)
-        excess = (q * ((1 + u * d) * log_w - u * d)).sum(0) - k / total
-        u, last = np.clip(u - excess / (q * d * log_w).sum(0), u * 1e-3, u_max), u
+        excess, rate = divergence(u) - (k - 2 * margin), (q * d * np.log1p(u * d)).sum(axis=0)
+        u, last = np.clip(u - excess / rate, u * 1e-3, u_max), u
         if np.all(np.abs(u - last) <= 1e-13 * u):
             break
-    y = total * pj * (1 - a * u) - SHIFT
-    # The rounding of all this is below 1e-9 n counts; the observed outcome belongs to its own region.
-    most = total * rest * (1 + d[2] * u) + 1e-9 * n
-    steepness = -np.diff(most) / np.diff(y)
-    resonant = np.interp(RESONANT, steepness[::-1], z[:0:-1])
-    return _Region(n, y, most, max(nj, math.floor(y[-1] + 1e-9 * n)), reach, resonant)
+    u = np.where(divergence(u) <= k - margin, u, 0.0)
+    y, most = q[0] * (1 - a * u) - SHIFT, q[2] * (1 + d[2] * u)
+    order = np.argsort(y, kind="stable")
+    return Region(n, y[order], most[order])
 
 
-def _probability(region: _Region, z: Floats, t: float) -> tuple[Floats, Floats]:
-    """P(R) and its derivative in t at the boundary points z: Σ_y P(N_j = y) P(rest ≤ most_rest(y) | y).
+def _limit(region: Region, s: float, z_max: float, level: float) -> float:
+    """The largest t, but for the room of the proof, with P(R) ≤ level at every z ≤ z_max; or 0.
 
-    The sum runs over the y that matter. P(rest ≤ … | y) falls with y, so the mass cut off below counts whole and the
-    mass cut off above with the last term's probability: an upper bound.
+    R needs N_1 ≥ least, so with `p_1 ≤ Φ(settled)`, the Clopper-Pearson bound, P(R) ≤ level: every z ≤ settled − t is
+    settled, and every t ≤ settled − z_max proved.
     """
-    n = region.n
-    pj, _, rest = _boundary(z, t)
-    mean, spread = n * pj, np.sqrt(n * pj * (1 - pj))
-    low = np.clip(np.floor(mean - region.reach * spread), 0, region.y_max).astype(np.int64)
-    high = np.clip(np.ceil(mean + 4 * spread + 10), 0, region.y_max).astype(np.int64)
-    size = high - low + 1
-    last = np.cumsum(size) - 1
-    i = np.repeat(np.arange(z.size), size)
-    y = np.arange(i.size) - (last - high)[i]
-    m, most, share = n - y, region.most_rest(y), (rest / (1 - pj))[i]
-    tail = _binomial_cdf(most, m, share)
-    mass = np.exp(_log_choose(n, y) + special.xlogy(y, pj[i]) + special.xlog1py(m, -pj[i]))
-    below = np.where(low > 0, special.bdtr(low - 1.0, n, pj), 0.0)
-    above = np.where(high < region.y_max, tail[last] * special.bdtrc(high, n, pj), 0.0)
-    value: Floats = below + np.bincount(i, mass * tail).astype(np.float64) + above
-    # d P(Bin(m, q) ≤ r)/dq = −(m − r) P(Bin(m, q) = r)/(1 − q), and dq/dt = −φ(z + t)/(1 − p_j).
-    with np.errstate(divide="ignore", invalid="ignore"):
-        density = np.exp(_log_choose(m, most) + special.xlogy(most, share) + special.xlog1py(m - most - 1, -share))
-    slope = np.bincount(i, mass * np.where(most < m, (m - most) * density, 0.0))
-    return value, slope * _density(z + t) / (1 - pj)
-
-
-def _density(z: Floats) -> Floats:
-    return np.asarray(np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi))
-
-
-def _log_choose(n: int | Ints, k: Ints | Floats) -> Floats:
-    return np.asarray(special.gammaln(n + 1.0) - special.gammaln(k + 1.0) - special.gammaln(n - k + 1.0))
-
-
-def _binomial_cdf(k: Floats, m: Ints, p: Floats) -> Floats:
-    """P(Bin(m, p) ≤ k) for 0 ≤ k ≤ m, or for m above 10⁶ and k above 10⁴ the bound of Zubkov and Serov (2013),
-
-    P(Bin(m, p) ≤ k) ≤ Φ(± √(2 m KL((k + 1)/m ‖ p))), the sign that of (k + 1)/m − p; it is half a count wide.
-    SciPy's `bdtr` keeps 8 digits up to m = 10⁶ and few beyond.
-    """
-    if m.max() <= 10**6:
-        return np.where(k < m, special.bdtr(np.minimum(k, m - 1), m, p), 1.0)
-    value = np.ones(k.shape)
-    rare, common = k <= 10**4, (k > 10**4) & (k < m)
-    value[rare] = special.betaincc(k[rare] + 1, m[rare] - k[rare], p[rare])
-    k, m, p = k[common] + 1, m[common], p[common]
-    with np.errstate(divide="ignore"):
-        kl = special.xlogy(k, k / m / p) + special.xlogy(m - k, (m - k) / m / (1 - p))
-    value[common] = special.ndtr(np.copysign(np.sqrt(2 * np.maximum(kl, 0)), k / m - p))
-    return value
-
-
-def _limit(region: _Region, z_max: float, t: float, level: float) -> float:
-    """The largest t with P(R) ≤ level at every z ≤ z_max, or 0; t is where the search starts.
-
-    Newton in Φ⁻¹(P(R)), which is nearly linear in t, kept within the bracket found so far. After a step far below one
-    standard deviation of N_1 only the points that are predicted to come near the largest are evaluated again.
-    """
-    target = float(special.ndtri(level))
-    low, high = -1.0, -2 * z_max
-    scan = _scan(region, z_max, t, level)
+    least = region.n - region.most_rest(np.zeros(1))[0]
+    settled = float(lower_quantile(least, region.n, level))
+    low, high = max(settled - z_max, 0.0), -2 * z_max
+    if high - low < 1e-6:
+        return max(min(low, high), 0.0)
+    widen, missed = 1.0, np.empty((2, 0))
     while True:
-        z, root, rate = _refined(region, scan, t)
-        excess = root.max() - target
+        t, room = _search(region, s, settled, z_max, level, high, widen, missed)
+        if t <= low:
+            return low
+        bound, z = supremum(region, settled - t, z_max, t, level, room)
+        if bound <= level:
+            return t
+        high, widen, missed = t, 1.5 * widen, np.append(missed, [[z], [z + t]], axis=1)
+
+
+def _search(
+    region: Region, s: float, settled: float, z_max: float, level: float, high: float, widen: float, missed: Floats
+) -> tuple[float, float]:
+    """A t below `high` for which the largest P(R) on a few points is below the level by `room`; and room.
+
+    Newton in Φ⁻¹(P(R)), which is nearly linear in t, kept within the bracket found so far. Among the points are those
+    that an earlier search missed, both at their p_j and at their p_1: (z, z + t).
+    """
+    low = max(settled - z_max, 0.0)
+    t = min(max(s, low), high) - 1e-9
+    while high - low > 1e-7:
+        again = np.clip([missed[0], missed[1] - t], settled - t, z_max)
+        z = np.unique(np.append(_scan(region, settled - t, z_max, t), again))
+        values, slopes, lost = expand(region, z, t, 0, 1e-5 * level)
+        values = values[0] + lost
+        i = values.argmax()
+        value, slope = max(float(values[i]), 1e-300), float(slopes[i])
+        room = widen * min(max(DROP * slope / value, ROOM[0]), ROOM[1])
+        excess = math.log(value / level) + room
+        if abs(excess) < room / 10:
+            return t, room
         low, high = (low, t) if excess > 0 else (t, high)
-        if -1e-5 <= excess <= 0 or high - max(low, 0.0) <= 1e-7:
-            return max(low, 0.0)
-        step = max(t - (excess + 5e-6) / rate[root.argmax()], 0.0)
-        last, t = t, step if low < step < high else (max(low, 0.0) + high) / 2
-        moved, change = root + rate * (t - last), math.sqrt(region.n) * abs(t - last)
-        near = moved > moved.max() - 0.0005 - change / 20
-        scan = z[near] if change < 0.03 else _scan(region, z_max, t, level)
+        probit, target = special.ndtri(value), special.ndtri(level * math.exp(-room))
+        step = t - float((probit - target) * density(probit)) / slope if slope else high
+        t = step if low < step < high else (low + high) / 2
+    return low, widen * ROOM[0]
 
 
-def _scan(region: _Region, z_max: float, t: float, level: float) -> Floats:
-    """The points z ≤ z_max at which P(R) is first evaluated.
+def _scan(region: Region, z_min: float, z_max: float, t: float) -> Floats:
+    """Points between z_min and z_max, close to each other near z_max.
 
-    P(R) varies no faster than on the scale of the three standard deviations, the unit of 2√n arcsin √p; `steps` adds
-    them up. The spacing is one at z_max and grows with the distance. P(R) has a peak where the curve runs along the
-    lattice and, where N_1 is so much sharper than N_j that each y shows, one for each y: where N_1 comes to exceed its
-    least value in R.
+    They are one standard deviation of the score apart there, or some where N_j is large. Where N_1 is so much sharper
+    than N_j that each y shows, P(R) has a hill for each y: where N_1 comes to exceed its least value in R.
     """
     n = region.n
-    # P(R) falls with p_j at fixed p_1, so its value at p_j = 0 settles every z ≤ z_min, whatever t ≤ −2 z_max.
-    least = n - region.most_rest(np.arange(min(region.y_max, 1000) + 1))
-    z_min = min(float(lower_quantile(least[0], n, level)) + 2 * z_max, z_max)
     z = np.linspace(z_min, z_max, 2001)
-    pj, p1, rest = (np.arcsin(np.sqrt(p)) for p in _boundary(z, t))
-    steps = 2 * math.sqrt(n) * (pj + p1 - rest)
-    away = 10 * np.sinh(np.arange(10 * math.asinh((steps[-1] - steps[0]) / 10)) / 10)
-    spaced = np.interp(steps[-1] - away, steps, z)
-    p1 = np.minimum(least / n + np.array([[1.5], [2.5]]) * np.sqrt(least * (n - least) / n**3), 1.0)
-    peak = special.ndtri(p1) - t
-    peak = peak[n * _density(peak) * np.sqrt(p1 * (1 - p1) / n) < _density(peak + t)]
-    return np.unique(np.clip(np.concatenate([spaced, peak, region.resonant, [z_min, z_max]]), z_min, z_max))
-
-
-def _refined(region: _Region, scan: Floats, t: float) -> tuple[Floats, Floats, Floats]:
-    """The scan with more points where P(R) is largest: z, Φ⁻¹(P(R)) and its derivative in t.
-
-    The cells beside the largest local maxima are split until the steeper slope times the longer cell is below EVEN.
-    """
-    z, root, rate = np.empty((3, 0))
-    while scan.size:
-        value, slope = _probability(region, scan, t)
-        probit = special.ndtri(np.clip(value, 1e-300, 1 - 1e-15))
-        points = np.hstack([[z, root, rate], [scan, probit, slope / _density(probit)]])
-        z, root, rate = points[:, np.argsort(points[0])]
-        width, rise = (np.pad(np.diff(v), 1) for v in (z, root))
-        steep = rise / np.maximum(width, 1e-300)
-        rough = np.maximum(steep[:-1], -steep[1:]) * np.maximum(width[:-1], width[1:])
-        largest = (rise[:-1] >= 0) & (rise[1:] <= 0) & (root > root.max() - 0.02)
-        peak = np.flatnonzero(largest & (rough > EVEN))
-        cell = np.unique(np.concatenate([peak - 1, peak]))
-        cell = cell[(cell >= 0) & (cell < z.size - 1)]
-        scan = (z[cell] + z[cell + 1]) / 2
-    return z, root, rate
+    steps = deviations(n, z, t)
+    first = 10 * max(1.0, math.sqrt(n * special.ndtr(z_max)) / 50)
+    away = first * np.sinh(np.arange(10 * math.asinh(steps[-1] / first) + 1) / 10)
+    y = np.arange(min(region.y_max, 1000) + 1)
+    least = n - y - region.most_rest(y)
+    p1 = least / n + np.array([[1.0], [1.5], [2.0], [3.0]]) * np.sqrt(least * (n - least) / n**3)
+    hills = special.ndtri(np.minimum(p1, 1.0)) - t
+    hills = hills[n * density(hills) * np.sqrt(p1 * np.maximum(1 - p1, 0) / n) < density(hills + t)]
+    hills = hills[(hills > z_min) & (hills < z_max)]
+    return np.unique(np.append(np.interp(steps[-1] - away, steps, z), hills))

@@ -8,6 +8,11 @@ Of all L-Lipschitz F with `F̃(x) = p` the ramp `clip(L(s − s0), 0, 1)` has th
 
 which makes T the exact counterpart of `σΦ⁻¹` in the plain radii (L = ∞). T is odd about p = ½, so that the upper
 tail is enough; the private functions work there, in units of σ, with `w = 1/(Lσ)` the width of the ramp.
+
+A wide ramp (Lσ small) hides what happens at its end: there s0 is of the size of σ, and T of the size of 1/L. So the
+unknown is `v = T − w/2`, the distance beyond the end, and s0 is `v` or `−w − v`: nothing cancels. For 1e-12 ≤ Lσ ≤ 1e12
+and p from 1e-300 to 1 − 1e-16, v is right to `ERROR (1 + |v|)` and T to `ERROR (1 + |v| + T)`, in units of σ. The exact
+radii are lowered by that much, so that rounding does not lift them above the truth.
 """
 
 from __future__ import annotations
@@ -29,9 +34,11 @@ def exact_mono(p1: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike) -> Floats:
     0.1803
     """
     p, s, w = _ramps(p1, sigma, lipschitz)
-    with np.errstate(over="ignore"):
-        t = s * _quantile(p, w)
-    return np.where(np.isfinite(t), t, mono(p, s))
+    t, v = _quantile(p, w)
+    with np.errstate(over="ignore", invalid="ignore"):
+        r, plain = s * (np.copysign(t, p - 0.5) - ERROR * (1 + np.abs(v) + t)), mono(p, s)
+    # Rounding may hide the gain; the plain radius is then as true.
+    return np.where(np.isfinite(r) & ((r >= plain) | (p < 0.5)), r, plain)
 
 
 def exact_mult(p1: ArrayLike, p2: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike) -> Floats:
@@ -42,9 +49,12 @@ def exact_mult(p1: ArrayLike, p2: ArrayLike, sigma: ArrayLike, lipschitz: ArrayL
     """
     a, s, w = _ramps(p1, sigma, lipschitz)
     b = probabilities(p2)
-    with np.errstate(over="ignore"):
-        r, plain = s * (_quantile(a, w) - _quantile(b, w)) / 2, mult(a, b, s)
-    # Between two p of the same tail rounding may hide the gain; the plain radius is then as true.
+    (ta, va), (tb, vb) = _quantile(a, w), _quantile(b, w)
+    with np.errstate(over="ignore", invalid="ignore"):
+        side, apart = np.where(a < 0.5, -1.0, 1.0), (a < 0.5) != (b < 0.5)
+        gap = side * np.where(apart, ta + tb, va - vb)
+        error = ERROR * (2 + np.abs(va) + np.abs(vb) + np.where(apart, ta + tb, 0.0))
+        r, plain = s * (gap - error) / 2, mult(a, b, s)
     return np.where(np.isfinite(r) & ((r >= plain) | (a < b)), r, plain)
 
 
@@ -97,9 +107,10 @@ def s0(p: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike) -> Floats:
     -0.3053
     """
     p, s, w = _ramps(p, sigma, lipschitz)
+    _, v = _quantile(p, w)
     with np.errstate(over="ignore", invalid="ignore"):
-        t = s * _quantile(p, w)
-        return -0.5 / constants(lipschitz) - np.where(np.isfinite(t), t, mono(p, s))
+        start = s * np.where(p < 0.5, v, -w - v)
+        return np.where(np.isfinite(start), start, -0.5 / constants(lipschitz) - mono(p, s))
 
 
 def constants(lipschitz: ArrayLike) -> Floats:
@@ -124,10 +135,12 @@ def _ramps(p: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike) -> tuple[Floats
         return probabilities(p), s, 1 / constants(lipschitz) / s
 
 
+ERROR = 1e-14
+
 # Below this value of w·max(1, z) four terms of the series are exact; above it the closed form is.
 _SERIES = 0.2
 _ROOT = np.sqrt(2 * np.pi)
-_NEWTON_STEPS = 20
+_NEWTON_STEPS = 30
 _BLOCK = 1 << 14
 
 
@@ -135,57 +148,60 @@ def _blockwise(function: Callable[[Floats, Floats], Floats], x: Floats, w: Float
     """`function` on broadcast arrays, a block at a time: its temporaries stay in the cache."""
     x, w = np.broadcast_arrays(x, w)
     points, widths = x.ravel(), w.ravel()
-    out = np.empty_like(points)
     with np.errstate(all="ignore"):
-        for i in range(0, out.size, _BLOCK):
-            out[i : i + _BLOCK] = function(points[i : i + _BLOCK], widths[i : i + _BLOCK])
-    return out.reshape(x.shape)
+        blocks = [slice(i, i + _BLOCK) for i in range(0, max(points.size, 1), _BLOCK)]
+        out = np.concatenate([function(points[block], widths[block]) for block in blocks], axis=-1)
+    return out.reshape((*out.shape[:-1], *x.shape))
 
 
 def _quantile(p: Floats, w: Floats) -> Floats:
-    """T(p)/σ, the quantile of `Z + wU`; NaN where there is none in floating point (p = 0 or 1, w = ∞)."""
-    return np.copysign(_blockwise(_upper_quantile, np.minimum(p, 1 - p), w), p - 0.5)
+    """`|T(p)|/σ`, T the quantile of `Z + wU`, and how far it is beyond w/2; NaN where floating point has none."""
+    return _blockwise(_upper_quantile, np.minimum(p, 1 - p), w)
 
 
 def _upper_quantile(q: Floats, w: Floats) -> Floats:
-    """The x ≥ 0 with `P(Z + wU > x) = q`, by Newton's method on log P inside a bracket.
+    """The t ≥ 0 with `P(Z + wU > t) = q`, and `v = t − w/2`, by Newton's method on log P inside a bracket.
 
     The bracket: `Z + wU` is more dispersed than Z and than wU; conversely T is concave in z = Φ⁻¹(p), U ≤ ½,
     and `w P(Z + wU > w/2 + v)` is at most Q(v) for v ≥ 0 and at most φ(0) − v for v ≤ 0. log P is concave, so
     from the upper end Newton's method descends to the root and never passes it.
     """
     z = -special.ndtri(q)
-    x, _ = _series(z, w)
+    t, _ = _series(z, w)
+    v = t - w / 2
     far = w * np.maximum(z, 1) >= _SERIES
     z, w, q = z[far], w[far], q[far]
     peak = 1 / _ROOT
-    lower = np.maximum(z, w * (0.5 - q))
-    upper = np.where(w * q < peak, w / 2 - special.ndtri(np.minimum(w * q, 0.5)), w * (0.5 - q) + peak)
-    upper = np.minimum(upper, np.minimum(z + w / 2, z * w * peak / special.erf(w / np.sqrt(8))))
-    t, log_q = upper, np.log(q)
+    least, most = np.maximum(z, w * (0.5 - q)), np.minimum(z + w / 2, z * w * peak / special.erf(w / np.sqrt(8)))
+    lower = np.maximum(z - w / 2, -w * q)
+    upper = np.where(w * q < peak, -special.ndtri(np.minimum(w * q, 0.5)), peak - w * q)
+    upper = np.maximum(np.minimum(upper, np.minimum(z, most - w / 2)), lower)
+    x, log_q = upper, np.log(q)
     for _ in range(_NEWTON_STEPS):
-        log_tail, hazard = _tail(t, w, _second_mills)
+        log_tail, hazard = _tail(x, w, _second_mills)
         step = (log_tail - log_q) / hazard
-        t = np.clip(t + step, lower, upper)
-        converged = np.abs(step) <= 1e-8 * (1 + t)
+        x = np.clip(x + step, lower, upper)
+        converged = np.abs(step) <= 1e-8 * (1 + np.abs(x))
         if (converged | np.isnan(step)).all():
             break
-    x[far] = np.where(converged, t, np.nan)
-    return x
+    v[far] = np.where(converged, x, np.nan)
+    t[far] = np.clip(v[far] + w / 2, least, most)
+    return np.stack([t, v])
 
 
 def _slope(p: Floats, w: Floats, ball: Floats) -> Floats:
     """`dT/dz = φ(z) / I` at `|T(p)| + ball`, where it is smallest in the ball; NaN as `_quantile`."""
-    return _blockwise(_slope_at, np.abs(_quantile(p, w)) + ball, w)
+    return _blockwise(_slope_at, _quantile(p, w)[1] + ball, w)
 
 
-def _slope_at(x: Floats, w: Floats) -> Floats:
-    """`dT/dz` at T = x ≥ 0: the hazard rate of Z at z over that of Z + wU at x."""
+def _slope_at(v: Floats, w: Floats) -> Floats:
+    """`dT/dz` at T = v + w/2 ≥ 0: the hazard rate of Z at z over that of Z + wU at T."""
+    x = v + w / 2
     z = x / (1 + w * w / 24)
     t, slope = _series(z, w)
     _, slope = _series(z - (t - x) / slope, w)
     far = w * np.maximum(x, 1) >= _SERIES
-    log_tail, hazard = _tail(x[far], w[far], _second_mills_far)
+    log_tail, hazard = _tail(v[far], w[far], _second_mills_far)
     slope[far] = 1 / (_mills(-special.ndtri_exp(log_tail)) * hazard)
     return np.maximum(slope, 1.0)
 
@@ -199,20 +215,20 @@ def _series(z: Floats, w: Floats) -> tuple[Floats, Floats]:
     return z * t, slope - d * (((1008 * zz - 3340) * zz - 1884) * zz - 87)
 
 
-def _tail(x: Floats, w: Floats, second_mills: Callable[[Floats, Floats], Floats]) -> tuple[Floats, Floats]:
-    """The logarithm of `P(Z + wU > x)` and the hazard rate of Z + wU.
+def _tail(v: Floats, w: Floats, second_mills: Callable[[Floats, Floats], Floats]) -> tuple[Floats, Floats]:
+    """The logarithm of `P(Z + wU > w/2 + v)` and the hazard rate of Z + wU there.
 
-    `P = (K(x − w/2) − K(x + w/2)) / w` with `K(v) = φ(v) − v Q(v)`. With `v = |x − w/2|` and `u = x + w/2`,
-    `φ(u) = e^{−xw} φ(v)`: beyond the ramp (x ≥ w/2) φ(v) is a factor of both and Mills ratios remain, so that
-    nothing under- or overflows.
+    `P = (K(v) − K(u)) / w` with `K(v) = φ(v) − v Q(v)` and `u = v + w`. `φ(u) = e^{−(v + w/2) w} φ(v)`: beyond the ramp
+    (v ≥ 0) φ(v) is a factor of both and Mills ratios remain, so that nothing under- or overflows. Within it
+    `K(v) = |v| + K(|v|)`.
     """
-    v, u = np.abs(x - w / 2), x + w / 2
-    density, decay, beyond = np.exp(-v * v / 2) / _ROOT, np.exp(-x * w), x >= w / 2
-    mv, mu = _mills(v), _mills(u)
-    k = second_mills(v, mv) - decay * second_mills(u, mu)
-    tail = np.where(beyond, k, v + density * k)
+    a, u, beyond = np.abs(v), v + w, v >= 0
+    density, decay = np.exp(-a * a / 2) / _ROOT, np.exp(-(v + w / 2) * w)
+    mv, mu = _mills(a), _mills(u)
+    k = second_mills(a, mv) - decay * second_mills(u, mu)
+    tail = np.where(beyond, k, a + density * k)
     rate = np.where(beyond, mv - decay * mu, 1 - density * (mv + decay * mu))
-    return np.log(tail / w) - np.where(beyond, v * v / 2 + np.log(_ROOT), 0.0), rate / tail
+    return np.log(tail / w) - np.where(beyond, a * a / 2 + np.log(_ROOT), 0.0), rate / tail
 
 
 def _mills(v: Floats) -> Floats:
