@@ -2,10 +2,11 @@
 
 from smoothcert.lipschitz.groupsort import GroupSort
 from smoothcert.lipschitz.local import local
-from smoothcert.lipschitz.product import LastLayer, Layer, LipschitzBound, product
+from smoothcert.lipschitz.product import Layer, LipschitzBound, product
 from smoothcert.lipschitz.rules import Join, register
 from smoothcert.lipschitz.signals import Signal
 from smoothcert.lipschitz.spectral import Convolution
+from smoothcert.lipschitz.walk import LastLayer
 
 __all__ = [
     "Convolution",

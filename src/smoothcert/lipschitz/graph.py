@@ -52,7 +52,8 @@ class Program:
         interpreter.extra_traceback = False  # an error is one sentence
         nodes = [node for node in self.module.graph.nodes if node.op == "placeholder"]
         found = interpreter.run(*(x if node is self.input else self.constants[node] for node in nodes))
-        scores: Tensor = found[self.module.graph.output_node().args[0].index(self.output)]
+        outputs: Any = self.module.graph.output_node().args[0]
+        scores: Tensor = found[list(outputs).index(self.output)]
         return scores
 
     @property
@@ -221,7 +222,8 @@ def _fold(program: Program) -> None:
             raise InputError(f"{label(node)} is random, so that the module is not one function of its input.")
         if all(source in known for source in node.all_input_nodes) or node.target in _LIKE:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
-            known[node] = node.target(*args, **kwargs)
+            operation: Any = node.target
+            known[node] = operation(*args, **kwargs)
             if node.target in _EMPTY and known[node].is_floating_point():
                 known[node].fill_(math.nan)  # memory as it was found is not a constant
 
@@ -236,7 +238,8 @@ def label(node: fx.Node) -> str:
 @lru_cache(maxsize=8)
 def _table(keep: frozenset[Any]) -> dict[Any, Any]:
     """Torch's decompositions into core ATen, without those of the operations to keep."""
-    return {op: how for op, how in torch.export.default_decompositions().items() if op not in keep}
+    known: dict[Any, Any] = torch.export.default_decompositions()
+    return {op: how for op, how in known.items() if op not in keep}
 
 
 @contextmanager

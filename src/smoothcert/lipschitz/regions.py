@@ -12,6 +12,7 @@ from torch.nn.modules import module as hooks
 from smoothcert.errors import InputError
 from smoothcert.lipschitz import rules
 from smoothcert.lipschitz.graph import CHECKS, Program
+from smoothcert.lipschitz.signals import Shape
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,12 @@ def trusted(module: nn.Module) -> rules.Rule | None:
     return own_bound if "lipschitz_bound" in vars(kind) else None
 
 
-def own_bound(shape: rules.Shape, module: Any, *inputs: Any) -> float:
+def answers(module: nn.Module) -> bool:
+    """Has the module a `lipschitz_bound()` that is taken at its word?"""
+    return trusted(module) is own_bound
+
+
+def own_bound(shape: Shape, module: Any, *inputs: Any) -> float:
     """The bound of a design that is Lipschitz by construction, from the module itself."""
     bound = float(module.lipschitz_bound())
     if not (math.isfinite(bound) and bound >= 0):
@@ -78,7 +84,7 @@ def _ends(nodes: frozenset[fx.Node], program: Program) -> tuple[fx.Node, fx.Node
     """The one node whose value goes into a region and the one whose value comes out, or None."""
     sources = {source for node in nodes for source in node.all_input_nodes} - nodes - program.constants.keys()
     results = {node for node in nodes if any(user not in nodes and user.target not in CHECKS for user in node.users)}
-    return (*sources, *results) if len(sources) == len(results) == 1 else None
+    return (sources.pop(), results.pop()) if len(sources) == len(results) == 1 else None
 
 
 def _path(kind: type) -> str:

@@ -44,7 +44,7 @@ from smoothcert.lipschitz.signals import (
     together,
     within,
 )
-from smoothcert.lipschitz.spectral import Convolution, fourier
+from smoothcert.lipschitz.spectral import Convolution, PaddingMode, fourier
 
 aten = torch.ops.aten
 
@@ -65,7 +65,7 @@ class Moved:
     padding: Padding | None = None
 
 
-Rule = Callable[..., "float | Convolution | Join | Moved"]
+Rule = Callable[..., "float | Convolution | Join | Moved | None"]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
 
@@ -73,8 +73,8 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 class Entry:
     """A rule, how rows pass through its operation, and what it can fold into where that stands before it.
 
-    A rule that folds receives the operation before it as `Signal.pending`, and returns NotImplemented where the two
-    do not fit.
+    A rule that folds receives the operation before it as `Signal.pending`, and returns None where the two do not go
+    together.
     """
 
     rule: Rule
@@ -85,9 +85,7 @@ class Entry:
 _TABLE: dict[Any, Entry] = {}
 
 
-def register(
-    *operations: Any, rows: RowRule = within, folds: type | None = None
-) -> Callable[[AnyRule], AnyRule]:
+def register(*operations: Any, rows: RowRule = within, folds: type | None = None) -> Callable[[AnyRule], AnyRule]:
     """Give operations a rule: ATen operations (`torch.ops.aten.…`, with all their overloads or one), module classes.
 
     The rule answers for the rows of a batch, too: unless `rows` says otherwise, the first axis is the batch and the
@@ -101,12 +99,13 @@ def register(
     found: list[Any] = []
     for operation in operations:
         if isinstance(operation, OpOverloadPacket):
-            found += [getattr(operation, name) for name in operation.overloads()]
+            found += overloads(operation)
         elif isinstance(operation, OpOverload) or (inspect.isclass(operation) and issubclass(operation, nn.Module)):
             found.append(operation)
         else:
             raise InputError(
-                f"a rule is for an ATen operation such as torch.ops.aten.sin or for a module class, not for {operation!r}."
+                "a rule is for an ATen operation such as torch.ops.aten.sin or for a module class, not for "
+                f"{operation!r}."
             )
 
     def add(rule: AnyRule) -> AnyRule:
@@ -114,6 +113,15 @@ def register(
         return rule
 
     return add
+
+
+def overloads(operation: Any) -> list[Any]:
+    """An operation in its variants by arguments, without those that write to them."""
+    found = [operation]
+    if isinstance(operation, OpOverloadPacket):
+        packet: Any = operation
+        found = [getattr(packet, name) for name in packet.overloads()]
+    return [variant for variant in found if not variant._schema.is_mutable]
 
 
 def find(operation: Any) -> Entry | None:
@@ -160,15 +168,8 @@ def _numbered(x: Signal) -> Tensor:
     return torch.arange(1, math.prod(x.shape) + 1, dtype=torch.float64).reshape(x.shape)
 
 
-def _register_moves() -> None:
-    for packet in _MOVES:
-        overloads = [packet] if isinstance(packet, OpOverload) else [getattr(packet, o) for o in packet.overloads()]
-        for operation in overloads:
-            if not operation._schema.is_mutable:
-                register(operation)(partial(moved, operation))
-
-
-_register_moves()
+for _operation in [variant for operation in _MOVES for variant in overloads(operation)]:
+    register(_operation)(partial(moved, _operation))
 
 
 @register(aten.constant_pad_nd.default)
@@ -234,6 +235,11 @@ def divide(shape: Shape, a: Any, b: Any) -> float:
     return _largest(1 / torch.as_tensor(b, dtype=torch.float64)) * repeats(a, shape)
 
 
+@register(aten.reciprocal.default, rows=entrywise)
+def reciprocal(shape: Shape, x: Signal) -> float:
+    return divide(shape, 1.0, x)
+
+
 @register(aten.maximum.default, aten.minimum.default, aten.max.other, aten.min.other, rows=entrywise)
 @register(aten.clamp.default, aten.clamp.Tensor, aten.clamp_min, aten.clamp_max, rows=entrywise)
 def extremum(shape: Shape, *values: Any, **options: Any) -> Join:
@@ -241,7 +247,11 @@ def extremum(shape: Shape, *values: Any, **options: Any) -> Join:
     return Join(math.hypot(*(spread(value, shape) for value in signals(values, options))))
 
 
-@register(aten.where.self, rows=lambda shape, c, a, b: torch.where(c.cpu(), *(_rows_of(v, shape) for v in (a, b))))
+def _where_rows(shape: Shape, condition: Tensor, a: Any, b: Any) -> Tensor:
+    return torch.where(condition.cpu(), _rows_of(a, shape), _rows_of(b, shape))
+
+
+@register(aten.where.self, rows=_where_rows)
 def where(shape: Shape, condition: Any, a: Any, b: Any) -> Join:
     return Join(math.hypot(spread(a, shape), spread(b, shape)))
 
@@ -327,13 +337,14 @@ def _product_rows(shape: Shape, a: Any, b: Any) -> Tensor:
 def matmul(shape: Shape, a: Any, b: Any) -> Convolution:
     """A signal times constant matrices: the largest of their norms, and the root of how often the signal is used."""
     if isinstance(a, Signal) and isinstance(b, Signal):
-        raise InputError(f"a matrix product of two signals {ATTENTION}")
+        raise InputError(f"a matrix product of two signals, {ATTENTION}")
     x, matrices = (a, _constant(b).mT if b.ndim > 1 else _constant(b)[None]) if isinstance(a, Signal) else (b, a)
     if x is b:
         matrices = _constant(a) if a.ndim > 1 else _constant(a)[None]
     batches = matrices.shape[:-2]
     inner = x.shape[:-1] if x is a and b.ndim == 1 else x.shape[:-2] if len(x.shape) > 1 else ()
-    used = math.prod(torch.broadcast_shapes(batches, inner)) / max(math.prod(inner), 1)
+    whole: Shape = aten.broadcast_tensors([torch.empty(batches), torch.empty(inner)])[0].shape
+    used = math.prod(whole) / max(math.prod(inner), 1)
     return Convolution(math.sqrt(used) * matrices.reshape(-1, *matrices.shape[-2:]))
 
 
@@ -352,6 +363,9 @@ def matmul_with_bias(
     return Convolution(alpha * matrices.weight)
 
 
+_ZEROS: PaddingMode = "zeros"
+
+
 @register(aten.convolution.default, folds=Padding)
 def convolution(
     shape: Shape,
@@ -364,7 +378,7 @@ def convolution(
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Convolution:
+) -> Convolution | None:
     """With the zeros, reflections, … around its input where a padding stands before it.
 
     A transposed convolution is the adjoint of the convolution from the output's shape to the input's.
@@ -372,7 +386,7 @@ def convolution(
     _no_bias(bias)
     if not isinstance(x, Signal):
         raise InputError("weights that depend on the input have no Lipschitz rule.")
-    w, mode = _constant(weight), "zeros"
+    w, mode = _constant(weight), _ZEROS
     first, second, *kernel = w.shape
     before = _each(padding, kernel)
     size, out = (shape[2:], x.shape[2:]) if transposed else (x.shape[2:], shape[2:])
@@ -383,9 +397,9 @@ def convolution(
             transposed
             or len(x.pending.pairs) > len(kernel)
             or any(count < 0 for pair in pairs for count in pair)
-            or (mode != "zeros" and any(before))
+            or (mode != _ZEROS and any(before))
         ):
-            return NotImplemented
+            return None
         size = x.pending.size[2:]
         before = tuple(a + b for a, (b, _) in zip(before, pairs, strict=True))
     return Convolution(
@@ -403,7 +417,7 @@ def convolution(
 @register(aten._native_batch_norm_legit_no_training.default, rows=entrywise, folds=Convolution)
 def batch_norm(
     shape: Shape, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
-) -> Convolution:
+) -> Convolution | None:
     """`γ / √(v + ε)` for each channel, folded into the linear layer before it."""
     if signals(weight, bias, mean, variance):
         raise InputError("weights that depend on the input have no Lipschitz rule.")
@@ -412,7 +426,10 @@ def batch_norm(
         scale = scale * _constant(weight)
     if x.pending is None:
         return Convolution(scale[:, None, None])
-    return x.pending.scaled(scale) if len(x.shape) == 2 + len(x.pending.size) else NotImplemented
+    if len(x.shape) != 2 + len(x.pending.size):  # the channels are not the layer's outputs
+        return None
+    folded: Convolution = x.pending.scaled(scale)
+    return folded
 
 
 @register(aten.instance_norm.default, rows=entrywise)
@@ -427,7 +444,7 @@ def instance_norm(
     momentum: float,
     eps: float,
     cudnn_enabled: bool,
-) -> Convolution:
+) -> Convolution | None:
     return own_statistics() if use_input_stats else batch_norm(shape, x, weight, bias, mean, variance, momentum, eps)
 
 
@@ -522,6 +539,14 @@ def one(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
 @register(aten.topk.default, aten.kthvalue.default, rows=lambda shape, x, k, dim=-1, *_, **__: along(shape, x, dim))
 def chosen(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
     return 1.0
+
+
+@register(aten.linalg_vector_norm.default, rows=lambda shape, x, ord=2, dim=None, *_, **__: along(shape, x, dim))
+def vector_norm(shape: Shape, x: Signal, ord: float = 2.0, *arguments: Any, **options: Any) -> float:
+    """A norm has the constant of its ratio to the ℓ2 norm: `n^(1/p − 1/2)`, and 1 for p ≥ 2."""
+    if ord < 1:
+        raise InputError("with an order below 1 it is no norm.")
+    return math.pow(math.prod(x.shape) / math.prod(shape), max(1 / ord - 0.5, 0.0))
 
 
 @register(aten.softmax.int, aten._softmax.default, rows=along)
@@ -625,26 +650,22 @@ def interpolate(operation: Any, shape: Shape, x: Signal, *arguments: Any, **opti
     """
     norm = 1.0
     for axis, n in enumerate(x.shape[2:]):
-        lines = torch.eye(n, dtype=torch.float64).reshape(n, 1, *(n if a == axis else 1 for a in range(len(x.shape) - 2)))
+        lines = torch.eye(n, dtype=torch.float64).reshape(
+            n, 1, *(n if a == axis else 1 for a in range(len(x.shape) - 2))
+        )
         weights = operation(lines.expand(n, 1, *x.shape[2:]).contiguous(), *arguments, **options)
         weights = weights.movedim(2 + axis, 1).flatten(2)[:, :, 0]
         norm *= fourier(Convolution(weights[None]))
     return norm
 
 
-for _packet in _INTERPOLATIONS:
-    for _name in _packet.overloads():
-        _operation = getattr(_packet, _name)
-        if not _operation._schema.is_mutable:
-            register(_operation)(partial(interpolate, _operation))
+for _operation in [variant for operation in _INTERPOLATIONS for variant in overloads(operation)]:
+    register(_operation)(partial(interpolate, _operation))
 
 
 # What has no useful constant.
 
-ATTENTION = (
-    "multiplies the input with itself, as dot-product attention does, and is not globally Lipschitz "
-    "(Kim, Papamakarios and Mnih, 2021)."
-)
+ATTENTION = "as in dot-product attention, is not globally Lipschitz (Kim, Papamakarios and Mnih, 2021)."
 
 
 @register(aten.layer_norm, aten.native_layer_norm, aten.group_norm, aten.native_group_norm, aten.rms_norm)
@@ -657,7 +678,7 @@ def own_statistics(*arguments: Any, **options: Any) -> NoReturn:
 
 @register(aten.scaled_dot_product_attention, aten._scaled_dot_product_flash_attention_for_cpu)
 def attention(*arguments: Any, **options: Any) -> NoReturn:
-    raise InputError(f"it {ATTENTION}")
+    raise InputError(f"its input multiplied with itself, {ATTENTION}")
 
 
 def _rows_of(value: Any, shape: Shape | None = None) -> Tensor:

@@ -12,27 +12,32 @@ import math
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import RunError
+from smoothcert.errors import InputError, RunError
 from smoothcert.lipschitz.graph import scores
 
-STEPS = 3
+_SCALES = (1.0, 1.0, 10.0, 0.1, 1.0, 10.0, 1.0, 1.0)
+_LARGE = 1 << 14  # numbers in an input from which on fewer are tried
 
 
 def points(module: nn.Module, shape: tuple[int, ...], near: Tensor | None = None, seed: int = 0) -> Tensor:
-    """Random inputs of several sizes, in the type of the module's weights; half of them near data where there is some."""
+    """Random inputs of several sizes, in the type of the module's weights; half of them near data where given."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(8, *shape, generator=generator, dtype=torch.float64)
-    x[1], x[3] = x[1].abs().clamp_max(1), x[3] / 10
-    x[4:6] *= 10
+    scales = torch.tensor(_SCALES[: 8 if math.prod(shape) <= _LARGE else 4], dtype=torch.float64)
+    x = torch.randn(len(scales), *shape, generator=generator, dtype=torch.float64) * _column(
+        scales, torch.empty(1, *shape)
+    )
+    x[1] = x[1].abs().clamp_max(1)
     if near is not None and len(near):
-        data = near.detach().to(x)[:4]
-        x[-len(data) :] = data + 0.01 * x[-len(data) :]
+        if near.shape[1:] != shape:
+            raise InputError(f"`near` must be a batch of inputs of shape {shape}, not of {tuple(near.shape[1:])}.")
+        count = min(len(near), len(x) // 2)
+        x[-count:] = near[:count].detach().to(x) + 0.01 * x[-count:]
     like = next((p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()), torch.empty(0))
     return x.to(like)
 
 
 def steepest(module: nn.Module, x: Tensor) -> tuple[float, float]:
-    """The largest slope found from the points x, and the allowance for rounding, as a part of it and of 1.
+    """The largest slope found from the points x, and what rounding may add to it, as a part of it.
 
     From each point two kinds of slopes, each at most the constant: `‖Jᵀu‖` for a unit vector u of scores, and
     `‖f(x + hv) − f(x)‖ / h` for a unit vector v of inputs. v is the direction of Jᵀu and the next u that of the
@@ -48,7 +53,7 @@ def steepest(module: nn.Module, x: Tensor) -> tuple[float, float]:
     u = torch.randn(here.shape, generator=generator, dtype=torch.float64).to(here)
     v = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
     largest = 0.0
-    for step in range(STEPS):
+    for step in range(3 if len(x) == len(_SCALES) else 2):
         gradient = _pull(run, x, _unit(u))
         if gradient is not None:
             largest = max(largest, _largest(_norms(gradient)))
