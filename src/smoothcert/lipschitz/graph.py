@@ -92,9 +92,9 @@ def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
     if len(outputs) != 1 or len(inputs) != 1:
         raise InputError("the module must take one tensor and return one tensor that depends on it.")
     constants: dict[fx.Node, Any] = {
-        nodes[spec.arg.name]: state[spec.target]
+        nodes[spec.arg.name]: state[spec.target].detach()
         for spec in signature.input_specs
-        if spec.kind is not InputKind.USER_INPUT and spec.target in state
+        if spec.kind is not InputKind.USER_INPUT and isinstance(state.get(spec.target), Tensor)
     }
     program = Program(exported.graph_module, nodes[inputs[0]], nodes[outputs[0]], constants)
     with torch.no_grad():

@@ -29,6 +29,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional
 
 from smoothcert.errors import InputError
+from smoothcert.lipschitz.contraction import Contraction
 from smoothcert.lipschitz.signals import (
     Padding,
     RowRule,
@@ -364,6 +365,15 @@ def matmul_with_bias(
 
 
 _ZEROS: PaddingMode = "zeros"
+
+
+@register(
+    aten.einsum.default, rows=lambda shape, equation, operands, **_: Contraction.of(equation, operands).rows(shape)
+)
+def einsum(shape: Shape, equation: str, operands: Sequence[Any], path: Any = None) -> Convolution:
+    if len(signals(operands)) > 1:
+        raise InputError(f"a product of two signals, {ATTENTION}")
+    return Convolution(Contraction.of(equation, operands).matrices())
 
 
 @register(aten.convolution.default, folds=Padding)

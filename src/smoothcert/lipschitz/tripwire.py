@@ -49,7 +49,7 @@ def steepest(module: nn.Module, x: Tensor) -> tuple[float, float]:
     generator = torch.Generator().manual_seed(1)
     eps = torch.finfo(x.dtype).eps
     with torch.no_grad():
-        here = scores(run, x.clone()).flatten(1)
+        here = _vectors(scores(run, x.clone()))
     u = torch.randn(here.shape, generator=generator, dtype=torch.float64).to(here)
     v = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
     largest = 0.0
@@ -61,7 +61,7 @@ def steepest(module: nn.Module, x: Tensor) -> tuple[float, float]:
         h = (1.0, 1e-2, 1e-4)[step] if exact is not None else (1.0, 0.3, 0.1)[step]
         away = x + h * _unit(v)
         with torch.no_grad():
-            there = scores(run, away.clone()).flatten(1)
+            there = _vectors(scores(run, away.clone()))
         rounding = 1000 * eps * (_norms(here) + _norms(there))
         gap, length = _norms(there - here), _norms(away - x)
         slopes = torch.where(length > 0, (gap - rounding).clamp_min(0) / length.clamp_min(1e-300), 0.0)
@@ -98,11 +98,15 @@ def _pull(module: nn.Module, x: Tensor, u: Tensor) -> Tensor | None:
     try:
         with torch.enable_grad():
             inputs = x.clone().requires_grad_()
-            found = scores(module, inputs.clone()).flatten(1)
+            found = _vectors(scores(module, inputs.clone()))
             (gradient,) = torch.autograd.grad(found, inputs, u)
     except RuntimeError:
         return None
     return gradient.detach()
+
+
+def _vectors(found: Tensor) -> Tensor:
+    return found.reshape(len(found), -1)
 
 
 def _norms(x: Tensor) -> Tensor:
