@@ -98,7 +98,7 @@ def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
     }
     program = Program(exported.graph_module, nodes[inputs[0]], nodes[outputs[0]], constants)
     with torch.no_grad():
-        _fold(program)
+        _fold(program, keep)
     if program.output in constants:
         raise InputError("the module must return one tensor that depends on its input.")
     return program
@@ -207,8 +207,11 @@ def _sizes(node: fx.Node) -> list[int]:
     return [t.numel() for t in (value if isinstance(value, list | tuple) else [value]) if isinstance(t, Tensor)]
 
 
-def _fold(program: Program) -> None:
-    """Compute what does not depend on the input; what depends on its shape alone is a constant, too."""
+def _fold(program: Program, ruled: frozenset[Any]) -> None:
+    """Compute what does not depend on the input; what depends on its shape alone is a constant, too.
+
+    An operation that can be random is refused, unless it has a rule, which then answers for it.
+    """
     known = program.constants
 
     def value(node: fx.Node) -> Any:
@@ -218,9 +221,11 @@ def _fold(program: Program) -> None:
         return torch.zeros(fake.shape, dtype=fake.dtype, device=fake.device)
 
     for node in program.calls:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        constant = all(source in known for source in node.all_input_nodes) or node.target in _LIKE
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if random and (constant or node.target not in ruled):
             raise InputError(f"{label(node)} is random, so that the module is not one function of its input.")
-        if all(source in known for source in node.all_input_nodes) or node.target in _LIKE:
+        if constant:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
             operation: Any = node.target
             known[node] = operation(*args, **kwargs)
