@@ -28,7 +28,7 @@ class Net(nn.Module):
 
 def in_place(x):
     h = 2 * x
-    functional.elu(h.view(-1), 7.0, inplace=True)
+    h.view(-1).mul_(3.5)
     h[:, 0] *= 3
     return h
 

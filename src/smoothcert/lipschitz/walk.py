@@ -98,7 +98,7 @@ class Walk:
             several: Any = node.args
             return self.signals[several[0]][several[1]]
         name, kind, call = self.where(node)
-        where = f"{graph.label(node)} in {kind} ({name})" if call else f"{graph.label(node)} ({name})"
+        where = f"{graph.label(node)} in {self.inside(node)}"
         entry = rules.find(node.target)
         if entry is None:
             raise InputError(
@@ -196,6 +196,12 @@ class Walk:
             self.layers[-1] = (name, kind, self.layers[-1][2] * norm)
         elif kind[:1].isupper() or norm != 1.0:
             self.layers.append((name, kind, norm))
+
+    def inside(self, node: fx.Node) -> str:
+        """The innermost module that the operation belongs to."""
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        name = stack[-1][0] if stack else ""
+        return f"{type(self.modules.get(name, self.modules[''])).__name__} ({name or 'itself'})"
 
     def where(self, node: fx.Node) -> tuple[str, str, str]:
         """The name and the kind of a layer, and the call that it belongs to: of a module without parts, where it is."""
