@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from smoothcert.errors import InputError
+from smoothcert.errors import InputError, RunError
 from smoothcert.lipschitz import GroupSort, product
 from smoothcert.models.liresnet import MinMax
 
@@ -135,6 +135,80 @@ def test_what_is_not_one_function_of_one_input_is_refused(name):
     with pytest.raises(InputError, match=says) as error:
         product(module, shape)
     assert "\n" not in str(error.value)
+
+
+def test_whatever_is_around_forward_counts():
+    class Call(nn.Module):
+        def __call__(self, x):
+            return 100 * super().__call__(x)
+
+        def forward(self, x):
+            return x
+
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return 100 * x
+
+        @staticmethod
+        def backward(context, gradient):
+            return gradient
+
+    def written(x):
+        y = torch.zeros(len(x), 8)
+        y[:, ::2] = 60 * x
+        y[:, 1::2] = 80 * x
+        return y
+
+    hook = nn.modules.module.register_module_forward_hook(lambda m, i, o: 100 * o if isinstance(m, GroupSort) else None)
+    try:
+        assert product(nn.Sequential(GroupSort(), nn.Flatten()), (4,)).value == 100
+    finally:
+        hook.remove()
+    for module in (Call(), nn.Sequential(Call()), Net(Backward.apply), Net(written), Net(lambda x: x.mul_(100))):
+        assert product(module, (4,)).value == pytest.approx(100)
+
+
+def test_a_design_that_writes_to_its_input_does_not_deceive():
+    class Writes(nn.Module):
+        def forward(self, x):
+            x.mul_(100)
+            return x.relu()
+
+        def lipschitz_bound(self):
+            return 1.0
+
+    class Uses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = Writes()
+
+        def forward(self, x):
+            h = 1 * x
+            self.part(h)
+            return h
+
+    with pytest.raises((InputError, RunError)):
+        product(Uses(), (4,))
+
+
+def test_rounding_within_the_network_does_not_trip_the_wire():
+    assert product(Net(lambda x: (x * 100).half().float()), (4,)).value == 100
+    for dtype in (torch.float16, torch.bfloat16):
+        torch.manual_seed(3)
+        layer = nn.Linear(30, 20).to(dtype)
+        assert product(layer, (30,)).value >= float(torch.linalg.matrix_norm(layer.weight.detach().double(), 2))
+
+
+def test_the_random_state_and_the_module_are_left_alone():
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    product(module, (4,))
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 def test_a_module_that_changes_its_buffers_is_refused():

@@ -57,6 +57,13 @@ class Program:
         return scores
 
     @property
+    def eps(self) -> float:
+        """The ε of the coarsest type that the graph computes in."""
+        values = (node.meta.get("val") for node in self.calls if node not in self.constants)
+        types = {value.dtype for value in values if isinstance(value, Tensor) and value.is_floating_point()}
+        return max((torch.finfo(dtype).eps for dtype in types), default=0.0)
+
+    @property
     def calls(self) -> list[fx.Node]:
         """The operations that a rule is needed for or that make a constant, in the order in which they ran."""
         return [node for node in self.module.graph.nodes if node.op == "call_function" and node.target not in CHECKS]

@@ -77,16 +77,18 @@ def product(
     whole = not (inside and list(module.children()))
     if whole and answers(module):  # what is inside need not be known
         graph.rows_alone(module, x)
+        eps = 0.0
         value, last = own_bound((), module), None
         layers = [("itself", type(module).__name__, value)]
     else:
         one, many = (graph.trace(module, x[:batch].clone(), rules.operations()) for batch in (1, BATCH))
         walk = Walk(module, many, _NORMS[method], whole)
         value, last, layers = walk.bound(), walk.last(), walk.layers
+        eps = many.eps
         graph.compare(one, many)
         graph.replay(module, one, many, x)
     if method != "power":
-        tripwire.check(module, value, x)
+        tripwire.check(module, value, x, eps)
     logs = [math.log(norm) if norm > 0 else 0.0 for _, _, norm in layers]
     scale = sum(map(abs, logs)) or 1.0
     shares = tuple(Layer(*entry, log / scale) for entry, log in zip(layers, logs, strict=True))
