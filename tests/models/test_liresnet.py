@@ -72,7 +72,7 @@ def test_the_product_of_the_whole_is_its_own_bound_and_names_its_layers():
     model = network(0)
     layers = lipschitz.product(model.layers, (2, 16, 8))
     assert lipschitz.product(model, (2, 16, 8)).value == model.lipschitz_bound() == layers.value
-    assert sum(layer.kind == "conv2d" for layer in layers.layers) == 2  # the residual blocks, one operator each
+    assert sum(layer.kind == "ResidualConv2d" for layer in layers.layers) == 2  # the residual blocks, one operator each
 
 
 def test_width_depth_and_input_are_options():

@@ -3,7 +3,20 @@
 from smoothcert.lipschitz.groupsort import GroupSort
 from smoothcert.lipschitz.local import local
 from smoothcert.lipschitz.product import Layer, LipschitzBound, product
-from smoothcert.lipschitz.rules import Join, Signal, register
+from smoothcert.lipschitz.rules import Join, register
+from smoothcert.lipschitz.signals import Signal
 from smoothcert.lipschitz.spectral import Convolution
+from smoothcert.lipschitz.walk import LastLayer
 
-__all__ = ["Convolution", "GroupSort", "Join", "Layer", "LipschitzBound", "Signal", "local", "product", "register"]
+__all__ = [
+    "Convolution",
+    "GroupSort",
+    "Join",
+    "LastLayer",
+    "Layer",
+    "LipschitzBound",
+    "Signal",
+    "local",
+    "product",
+    "register",
+]

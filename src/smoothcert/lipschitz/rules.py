@@ -1,47 +1,53 @@
 """The Lipschitz constant (ℓ2 → ℓ2) of every operation a network may contain: one table, operation → rule.
 
-A rule receives the shape of the operation's output and the operation's own arguments (for a module: the module, then
-its arguments), where each tensor that depends on the network's input is a `Signal`. It returns
+An operation is one of ATen, as `torch.export` records it, or a module class that is taken as a whole. A rule receives
+the shape of the output and the arguments (for a module class: the module, then its input), where each tensor that
+depends on the network's input is a `Signal`. It returns
 
 - a number: the constant of an operation on one signal,
 - a `Convolution`: an operation on one signal whose norm the chosen method computes,
 - a `Join`: the bound of the output itself, for an operation that brings several signals together,
+- a `Moved`: where each entry of the output comes from, for an operation that only moves entries,
 
-or raises `InputError` with the reason why the operation has no useful constant. An operation that is not in the table
-is an error; `register` adds one.
+or raises `InputError` with the reason why the operation has no useful constant. Beside it stands how the rows of a
+batch pass through (`smoothcert.lipschitz.signals`). An operation that is not in the table is an error; `register` adds
+one.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional
 
 from smoothcert.errors import InputError
-from smoothcert.lipschitz.spectral import Convolution, fourier, padding_norm
+from smoothcert.lipschitz.contraction import Contraction
+from smoothcert.lipschitz.signals import (
+    Padding,
+    RowRule,
+    Shape,
+    Signal,
+    along,
+    bound_of,
+    entrywise,
+    last_axes,
+    repeats,
+    signals,
+    spread,
+    together,
+    within,
+)
+from smoothcert.lipschitz.spectral import Convolution, PaddingMode, fourier
 
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Signal:
-    """A tensor that depends on the input of the network: its shape and the Lipschitz bound of that dependence.
-
-    `pending` is a linear layer whose norm has not been taken yet, and `bound` is then that of the layer's input:
-    a batch normalisation folds itself into it.
-    """
-
-    shape: Shape
-    bound: float
-    pending: Convolution | None = None
-    name: str = ""
-    kind: str = ""
+aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -51,385 +57,561 @@ class Join:
     bound: float
 
 
-Rule = Callable[..., "float | Convolution | Join"]
+@dataclass(frozen=True)
+class Moved:
+    """For each entry of each output the entry of the input that it is, counted from 1; 0 is a constant."""
+
+    sources: tuple[Tensor, ...]
+    several: bool = False
+    padding: Padding | None = None
+
+
+Rule = Callable[..., "float | Convolution | Join | Moved | None"]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
-_TABLE: dict[Any, Rule] = {}
-_FOLDING: set[Any] = set()
 
+@dataclass(frozen=True)
+class Entry:
+    """A rule, how rows pass through its operation, and what it can fold into where that stands before it.
 
-def register(*operations: Any, folds: bool = False) -> Callable[[AnyRule], AnyRule]:
-    """Give operations a rule: module classes, functions, or names of tensor methods.
-
-    With `folds` the rule receives the linear layer before it as `Signal.pending`, to fold itself into.
-
-    >>> @register(torch.cos, "cos")
-    ... def cosine(shape, x):
-    ...     return 1.0
+    A rule that folds receives the operation before it as `Signal.pending`, and returns None where the two do not go
+    together.
     """
 
+    rule: Rule
+    rows: RowRule
+    folds: type | None = None
+
+
+_TABLE: dict[Any, Entry] = {}
+
+
+def register(*operations: Any, rows: RowRule = within, folds: type | None = None) -> Callable[[AnyRule], AnyRule]:
+    """Give operations a rule: ATen operations (`torch.ops.aten.…`, with all their overloads or one), module classes.
+
+    The rule answers for the rows of a batch, too: unless `rows` says otherwise, the first axis is the batch and the
+    operation must treat each row by itself. A module class is taken at its word for its own instances alone, not for
+    those of a subclass, one with hooks, or one whose `forward` was replaced.
+
+    >>> @register(torch.ops.aten.asinh)
+    ... def inverse_hyperbolic_sine(shape, x):
+    ...     return 1.0
+    """
+    found: list[Any] = []
+    for operation in operations:
+        if isinstance(operation, OpOverloadPacket):
+            found += overloads(operation)
+        elif isinstance(operation, OpOverload) or (inspect.isclass(operation) and issubclass(operation, nn.Module)):
+            found.append(operation)
+        else:
+            raise InputError(
+                "a rule is for an ATen operation such as torch.ops.aten.sin or for a module class, not for "
+                f"{operation!r}."
+            )
+
     def add(rule: AnyRule) -> AnyRule:
-        _TABLE.update(dict.fromkeys(operations, rule))
-        if folds:
-            _FOLDING.update(operations)
+        _TABLE.update(dict.fromkeys(found, Entry(rule, rows, folds)))
         return rule
 
     return add
 
 
-def find(operation: Any) -> tuple[Rule, bool] | None:
-    """The rule of a module, a function or a method's name, and whether it folds.
-
-    A subclass of a module inherits the rule only where it inherits `forward`, too.
-    """
-    if not isinstance(operation, nn.Module):
-        return (_TABLE[operation], operation in _FOLDING) if operation in _TABLE else None
-    for base in type(operation).__mro__:
-        if base in _TABLE and type(operation).forward is getattr(base, "forward", None):
-            return _TABLE[base], base in _FOLDING
-    return None
+def overloads(operation: Any) -> list[Any]:
+    """An operation in its variants by arguments, without those that write to them."""
+    found = [operation]
+    if isinstance(operation, OpOverloadPacket):
+        packet: Any = operation
+        found = [getattr(packet, name) for name in packet.overloads()]
+    return [variant for variant in found if not variant._schema.is_mutable]
 
 
-# Entries moved, copied or dropped, and 1-Lipschitz functions of each entry.
+def find(operation: Any) -> Entry | None:
+    """The entry of an ATen operation or of a module class, of exactly this one."""
+    return _TABLE.get(operation)
 
 
-@register(nn.Identity, nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle, nn.ChannelShuffle)
-@register(nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Tanh, nn.Softplus, nn.Softsign, nn.Softshrink, nn.LogSigmoid)
-@register(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-@register(torch.flatten, "flatten", torch.reshape, "reshape", "view", torch.squeeze, "squeeze", "unflatten")
-@register(torch.unsqueeze, "unsqueeze", torch.permute, "permute", torch.transpose, "transpose", torch.movedim)
-@register("t", "contiguous", "clone", "float", "double", "to", torch.flip, "flip", torch.roll, "roll", "narrow")
-@register(torch.chunk, "chunk", torch.split, "split", torch.unbind, "unbind", torch.narrow, "select")
-@register("expand", "expand_as", "repeat", torch.tile, torch.sort, "sort", torch.abs, "abs", operator.abs)
-@register(torch.neg, "neg", operator.neg, torch.clamp, "clamp", torch.amax, "amax", torch.amin, "amin")
-@register(functional.relu, torch.relu, "relu", "relu_", functional.relu6, functional.hardtanh, functional.tanh)
-@register(torch.tanh, "tanh", functional.softplus, functional.softsign, functional.softshrink)
-@register(functional.logsigmoid, functional.pixel_shuffle, functional.pixel_unshuffle, torch.logsumexp, "logsumexp")
-def one(shape: Shape, *arguments: Any, **options: Any) -> float:
-    """1, and √r where each entry is repeated r times. The gradient of logsumexp is a softmax, so at most 1."""
-    x = signals(arguments, options)[0]
-    return math.sqrt(max(1.0, math.prod(shape) / math.prod(x.shape)))
+def operations() -> frozenset[Any]:
+    """All ATen operations with a rule."""
+    return frozenset(operation for operation in _TABLE if isinstance(operation, OpOverload))
 
 
-@register(torch.max, "max", torch.min, "min")
-def extremum(shape: Shape, x: Signal, other: Any = None, **options: Any) -> float | Join:
-    """Over the input or an axis, or of two signals: `|max(a, b) − max(a', b')| ≤ max(|a − a'|, |b − b'|)`."""
-    return maximum(shape, x, other) if isinstance(other, Signal | Tensor) else 1.0
+# Entries moved, copied or dropped. The operation itself says which: it is run on numbered entries.
+
+_MOVES = (
+    aten.view.default, aten._unsafe_view, aten.reshape, aten.flatten.using_ints, aten.unflatten.int, aten.permute,
+    aten.transpose.int, aten.t, aten.unsqueeze, aten.squeeze, aten.clone, aten.alias, aten.detach, aten.contiguous,
+    aten.slice.Tensor, aten.select.int, aten.narrow, aten.split, aten.split_with_sizes, aten.chunk, aten.unbind,
+    aten.flip, aten.roll, aten.expand, aten.repeat, aten.tile, aten.repeat_interleave.self_int,
+    aten.repeat_interleave.self_Tensor, aten.index.Tensor, aten.index_select.default, aten.gather.default,
+    aten.unfold, aten.im2col, aten.tril, aten.triu, aten.diagonal.default,
+    aten.pixel_shuffle, aten.pixel_unshuffle, aten.channel_shuffle,
+    aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d,
+    aten._upsample_nearest_exact1d, aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d,
+)  # fmt: skip
 
 
-@register(torch.maximum, "maximum", torch.minimum, "minimum")
-def maximum(shape: Shape, a: Any, b: Any) -> Join:
-    return Join(math.hypot(_spread(a, shape), _spread(b, shape)))
+def moved(operation: Any, shape: Shape, x: Any, *arguments: Any, **options: Any) -> Moved:
+    """Each entry of the output is one of the input: the constant is the root of how often an entry is used."""
+    if signals(arguments, options) or not isinstance(x, Signal):
+        raise InputError("where it moves entries to depends on the input.")
+    sources = operation(_numbered(x), *_on_cpu(arguments), **options)
+    several = not isinstance(sources, Tensor)
+    return Moved(tuple(sources) if several else (sources,), several)
 
 
-@register("size", "dim", "numel", "new_zeros", "new_ones", torch.zeros_like, torch.ones_like)
-def shape_only(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
-    """What depends on the shape of a signal alone."""
-    return 0.0
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(map(_on_cpu, value))
+    return value.cpu() if isinstance(value, Tensor) else value
 
 
-@register(getattr)
-def attribute(shape: Shape, x: Signal, name: str) -> float:
-    if name in ("shape", "ndim", "dtype", "device"):
-        return 0.0
-    if name in ("T", "mT"):
-        return 1.0
-    raise InputError(f"the attribute .{name} of a tensor has no Lipschitz rule.")
+def _numbered(x: Signal) -> Tensor:
+    return torch.arange(1, math.prod(x.shape) + 1, dtype=torch.float64).reshape(x.shape)
 
 
-@register(operator.getitem)
-def item(shape: Shape, x: Signal, index: Any) -> float:
-    """Slices drop entries; a list or a tensor of indices could repeat them."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if all(part is None or part is ... or isinstance(part, int | slice) for part in parts):
-        return 1.0
-    raise InputError("indexing with lists or tensors may repeat entries and has no Lipschitz rule: use slices.")
+for _operation in [variant for operation in _MOVES for variant in overloads(operation)]:
+    register(_operation)(partial(moved, _operation))
 
 
-@register(functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
-def dropout(shape: Shape, x: Signal, p: float = 0.5, training: bool = True, inplace: bool = False) -> float:
-    if training and p > 0:
-        raise InputError("dropout in training mode is random: call .eval() on the module first.")
-    return 1.0
+@register(aten.constant_pad_nd.default)
+def constant_pad(shape: Shape, x: Signal, pad: Sequence[int], value: Any = 0) -> Moved:
+    if isinstance(value, Signal):
+        raise InputError("what it pads with depends on the input.")
+    return _padded(x, pad, "constant")
+
+
+@register(aten.pad.default)
+def pad(shape: Shape, x: Signal, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Moved:
+    return _padded(x, pad, mode)
+
+
+@register(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
+def reflection_pad(shape: Shape, x: Signal, pad: Sequence[int]) -> Moved:
+    return _padded(x, pad, "reflect")
+
+
+@register(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
+def replication_pad(shape: Shape, x: Signal, pad: Sequence[int]) -> Moved:
+    return _padded(x, pad, "replicate")
+
+
+def _padded(x: Signal, pad: Sequence[int], mode: str) -> Moved:
+    sources = functional.pad(_numbered(x), list(pad), mode)
+    pairs = tuple(zip(pad[::2], pad[1::2], strict=True))
+    kind: Any = "zeros" if mode == "constant" else mode
+    return Moved((sources,), padding=Padding(x.shape, pairs, kind, copies(sources)))
+
+
+def copies(sources: Tensor) -> float:
+    """The norm of a map that moves entries: the root of how often one is used."""
+    used = sources[sources > 0].long()
+    return math.sqrt(int(torch.bincount(used).max())) if used.numel() else 0.0
 
 
 # Sums, multiples and paths that meet.
 
 
-@register(operator.add, torch.add, "add", operator.sub, torch.sub, "sub")
+@register(aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, rows=entrywise)
 def add(shape: Shape, a: Any, b: Any, alpha: float = 1.0) -> Join:
-    return Join(_spread(a, shape) + abs(alpha) * _spread(b, shape))
+    return Join(spread(a, shape) + abs(alpha) * spread(b, shape))
 
 
-@register(torch.cat, torch.concat, torch.stack)
-def concatenate(shape: Shape, tensors: Any, dim: int = 0) -> Join:
-    """`‖(a, b)‖² = ‖a‖² + ‖b‖²`."""
-    return Join(math.hypot(*(_bound(t) for t in tensors)))
+@register(aten.rsub.Tensor, aten.rsub.Scalar, rows=entrywise)
+def subtract_from(shape: Shape, a: Any, b: Any, alpha: float = 1.0) -> Join:
+    return add(shape, b, a, alpha)
 
 
-@register(operator.mul, torch.mul, "mul")
+@register(aten.mul.Tensor, aten.mul.Scalar, rows=entrywise)
 def multiply(shape: Shape, a: Any, b: Any) -> float:
     x, factor = (a, b) if isinstance(a, Signal) else (b, a)
     if isinstance(factor, Signal):
         raise InputError("a product of two signals is not globally Lipschitz.")
-    return _largest(factor) * _repeats(x, shape)
+    return _largest(factor) * repeats(x, shape)
 
 
-@register(operator.truediv, torch.div, "div")
+@register(aten.div.Tensor, aten.div.Scalar, rows=entrywise)
 def divide(shape: Shape, a: Any, b: Any) -> float:
     if isinstance(b, Signal):
         raise InputError("a division by a signal is not globally Lipschitz.")
-    return _largest(1 / torch.as_tensor(b, dtype=torch.float64)) * _repeats(a, shape)
+    return _largest(1 / torch.as_tensor(b, dtype=torch.float64)) * repeats(a, shape)
 
 
-@register(torch.mean, "mean")
-def mean(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
-    """The mean of r entries: 1/√r."""
-    return math.sqrt(math.prod(shape) / math.prod(x.shape))
+@register(aten.reciprocal.default, rows=entrywise)
+def reciprocal(shape: Shape, x: Signal) -> float:
+    return divide(shape, 1.0, x)
 
 
-@register(torch.sum, "sum")
+@register(aten.maximum.default, aten.minimum.default, aten.max.other, aten.min.other, rows=entrywise)
+@register(aten.clamp.default, aten.clamp.Tensor, aten.clamp_min, aten.clamp_max, rows=entrywise)
+def extremum(shape: Shape, *values: Any, **options: Any) -> Join:
+    """Of the values, or one of them held between others: `|max(a, b) − max(a', b')| ≤ max(|a − a'|, |b − b'|)`."""
+    return Join(math.hypot(*(spread(value, shape) for value in signals(values, options))))
+
+
+def _where_rows(shape: Shape, condition: Tensor, a: Any, b: Any) -> Tensor:
+    return torch.where(condition.cpu(), _rows_of(a, shape), _rows_of(b, shape))
+
+
+@register(aten.where.self, rows=_where_rows)
+def where(shape: Shape, condition: Any, a: Any, b: Any) -> Join:
+    return Join(math.hypot(spread(a, shape), spread(b, shape)))
+
+
+@register(aten.masked_fill.Scalar, aten.masked_fill.Tensor, rows=entrywise)
+def masked_fill(shape: Shape, x: Any, mask: Any, value: Any) -> Join:
+    return Join(math.hypot(spread(x, shape), spread(value, shape)))
+
+
+@register(aten.cat.default, rows=lambda shape, tensors, dim=0: torch.cat([_rows_of(t) for t in tensors], dim))
+@register(aten.stack.default, rows=lambda shape, tensors, dim=0: torch.stack([_rows_of(t) for t in tensors], dim))
+def concatenate(shape: Shape, tensors: Any, dim: int = 0) -> Join:
+    """`‖(a, b)‖² = ‖a‖² + ‖b‖²`."""
+    return Join(math.hypot(*(bound_of(t) for t in tensors)))
+
+
+def _scattered(operation: Any, shape: Shape, x: Any, part: Any, *to: int) -> Tensor:
+    rows: Tensor = operation(_rows_of(x).contiguous(), _rows_of(part), *to)
+    return rows
+
+
+@register(aten.slice_scatter.default, rows=partial(_scattered, aten.slice_scatter))
+@register(aten.select_scatter.default, rows=partial(_scattered, aten.select_scatter))
+def scatter(shape: Shape, x: Any, part: Any, *to: int) -> Join:
+    """A part of a tensor replaced by another tensor."""
+    return Join(math.hypot(bound_of(x), bound_of(part)))
+
+
+@register(aten.copy.default, rows=lambda shape, x, values, *options: entrywise(shape, values))
+def copy(shape: Shape, x: Any, values: Any, non_blocking: bool = False) -> Join:
+    return Join(spread(values, shape))
+
+
+@register(aten.index_put.default, rows=lambda shape, x, *arguments: x.rows)
+def put_constants(shape: Shape, x: Any, indices: Any, values: Any, accumulate: bool = False) -> float:
+    if not isinstance(x, Signal) or signals(indices, values):
+        raise InputError("entries that depend on the input are written by indices.")
+    return 1.0
+
+
+@register(aten.sum.default, aten.sum.dim_IntList, rows=along)
 def total(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
     """The sum of r entries: √r."""
     return math.sqrt(math.prod(x.shape) / math.prod(shape))
 
 
-# Linear layers; their bias does not matter.
+@register(aten.mean.default, aten.mean.dim, rows=along)
+def mean(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
+    """The mean of r entries: 1/√r."""
+    return math.sqrt(math.prod(shape) / math.prod(x.shape))
 
 
-@register(nn.Linear)
-def linear_module(shape: Shape, module: nn.Linear, x: Signal) -> Convolution:
-    return linear(shape, x, module.weight)
+@register(aten.cumsum.default, rows=along)
+def running_sum(shape: Shape, x: Signal, dim: int, **options: Any) -> float:
+    """The norm of the triangular matrix of n×n ones, `1 / (2 sin(π / (4n + 2)))`, with a margin for rounding."""
+    return (1 + 1e-12) / (2 * math.sin(math.pi / (4 * (shape[dim] if shape else 1) + 2)))
 
 
-@register(functional.linear)
-def linear(shape: Shape, x: Signal, weight: Any, bias: Any = None) -> Convolution:
-    return Convolution(_constant(weight)[None])
+# Linear layers; a constant bias does not matter.
 
 
-@register(torch.matmul, "matmul", operator.matmul)
+def _linear_rows(shape: Shape, x: Any, weight: Any, bias: Any = None) -> Tensor:
+    return together((-1,), shape, x) if isinstance(x, Signal) else entrywise(shape, bias)
+
+
+@register(aten.linear.default, rows=_linear_rows)
+def linear(shape: Shape, x: Any, weight: Any, bias: Any = None) -> Convolution | Join:
+    if not isinstance(x, Signal) and not isinstance(weight, Signal):
+        return Join(spread(bias, shape))
+    _no_bias(bias)
+    return Convolution(_constant(weight).reshape(1, -1, weight.shape[-1]))
+
+
+def _product_rows(shape: Shape, a: Any, b: Any) -> Tensor:
+    if isinstance(a, Signal):
+        lines = together((-1,), (*a.shape[:-1], 1), a)
+        return (lines.squeeze(-1) if b.ndim == 1 else lines).expand(shape)
+    columns = together((-2,), (*b.shape[:-2], 1, b.shape[-1]), b) if len(b.shape) > 1 else together((0,), (1,), b)
+    return (columns.squeeze(-2) if a.ndim == 1 and columns.ndim > 1 else columns).expand(shape)
+
+
+@register(aten.matmul.default, aten.mm.default, aten.bmm.default, rows=_product_rows)
 def matmul(shape: Shape, a: Any, b: Any) -> Convolution:
-    if isinstance(b, Tensor) and b.ndim == 2:
-        return linear(shape, a, b.T)
-    raise InputError("a matrix product has a Lipschitz rule only for a signal times a constant matrix.")
+    """A signal times constant matrices: the largest of their norms, and the root of how often the signal is used."""
+    if isinstance(a, Signal) and isinstance(b, Signal):
+        raise InputError(f"a matrix product of two signals, {ATTENTION}")
+    x, matrices = (a, _constant(b).mT if b.ndim > 1 else _constant(b)[None]) if isinstance(a, Signal) else (b, a)
+    if x is b:
+        matrices = _constant(a) if a.ndim > 1 else _constant(a)[None]
+    batches = matrices.shape[:-2]
+    inner = x.shape[:-1] if x is a and b.ndim == 1 else x.shape[:-2] if len(x.shape) > 1 else ()
+    whole: Shape = aten.broadcast_tensors([torch.empty(batches), torch.empty(inner)])[0].shape
+    used = math.prod(whole) / max(math.prod(inner), 1)
+    return Convolution(math.sqrt(used) * matrices.reshape(-1, *matrices.shape[-2:]))
 
 
-@register(nn.Conv1d, nn.Conv2d, nn.Conv3d)
-def convolution_module(shape: Shape, m: Any, x: Signal) -> Convolution:
-    return convolution(shape, x, m.weight, None, m.stride, m.padding, m.dilation, m.groups, m.padding_mode)
+def _sum_rows(shape: Shape, bias: Any, a: Any, b: Any, **options: Any) -> Tensor:
+    return _product_rows(shape, a, b) if signals(a, b) else entrywise(shape, bias)
 
 
-@register(functional.conv1d, functional.conv2d, functional.conv3d)
+@register(aten.addmm.default, aten.baddbmm.default, rows=_sum_rows)
+def matmul_with_bias(
+    shape: Shape, bias: Any, a: Any, b: Any, *, beta: float = 1.0, alpha: float = 1.0
+) -> Convolution | Join:
+    if not signals(a, b):
+        return Join(abs(beta) * spread(bias, shape))
+    _no_bias(bias)
+    matrices = matmul(shape, a, b)
+    return Convolution(alpha * matrices.weight)
+
+
+_ZEROS: PaddingMode = "zeros"
+
+
+@register(
+    aten.einsum.default, rows=lambda shape, equation, operands, **_: Contraction.of(equation, operands).rows(shape)
+)
+def einsum(shape: Shape, equation: str, operands: Sequence[Any], path: Any = None) -> Convolution:
+    if len(signals(operands)) > 1:
+        raise InputError(f"a product of two signals, {ATTENTION}")
+    return Convolution(Contraction.of(equation, operands).matrices())
+
+
+@register(aten.convolution.default, folds=Padding)
 def convolution(
     shape: Shape,
-    x: Signal,
+    x: Any,
     weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    mode: Any = "zeros",
-) -> Convolution:
-    w = _constant(weight)
-    outputs, inputs, *kernel = w.shape
-    dilations = _each(dilation, kernel)
-    if padding == "valid":
-        padding = 0
-    if padding == "same":
-        padding = tuple(d * (k - 1) // 2 for d, k in zip(dilations, kernel, strict=True))
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Convolution | None:
+    """With the zeros, reflections, … around its input where a padding stands before it.
+
+    A transposed convolution is the adjoint of the convolution from the output's shape to the input's.
+    """
+    _no_bias(bias)
+    if not isinstance(x, Signal):
+        raise InputError("weights that depend on the input have no Lipschitz rule.")
+    w, mode = _constant(weight), _ZEROS
+    first, second, *kernel = w.shape
+    before = _each(padding, kernel)
+    size, out = (shape[2:], x.shape[2:]) if transposed else (x.shape[2:], shape[2:])
+    if isinstance(x.pending, Padding):
+        pairs = (((0, 0),) * len(kernel) + x.pending.pairs[::-1])[-len(kernel) :]
+        mode = x.pending.mode
+        if (
+            transposed
+            or len(x.pending.pairs) > len(kernel)
+            or any(count < 0 for pair in pairs for count in pair)
+            or (mode != _ZEROS and any(before))
+        ):
+            return None
+        size = x.pending.size[2:]
+        before = tuple(a + b for a, (b, _) in zip(before, pairs, strict=True))
     return Convolution(
-        w.reshape(groups, outputs // groups, inputs, *kernel),
-        size=x.shape[2:],
-        out=shape[2:],
+        w.reshape(groups, first // groups, second, *kernel),
+        size=tuple(size),
+        out=tuple(out),
         stride=_each(stride, kernel),
-        padding=_each(padding, kernel),
-        dilation=dilations,
-        padding_mode=mode,
-    )
-
-
-@register(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-def transposed_module(shape: Shape, m: Any, x: Signal, output_size: Any = None) -> Convolution:
-    return transposed(shape, x, m.weight, None, m.stride, m.padding, m.output_padding, m.groups, m.dilation)
-
-
-@register(functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)
-def transposed(
-    shape: Shape,
-    x: Signal,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Convolution:
-    """The adjoint of the convolution from the output's shape to the input's."""
-    w = _constant(weight)
-    inputs, outputs, *kernel = w.shape
-    return Convolution(
-        w.reshape(groups, inputs // groups, outputs, *kernel),
-        size=shape[2:],
-        out=x.shape[2:],
-        stride=_each(stride, kernel),
-        padding=_each(padding, kernel),
+        padding=before,
         dilation=_each(dilation, kernel),
-        adjoint=True,
+        padding_mode=mode,
+        adjoint=transposed,
     )
 
 
-@register(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, folds=True)
-def batch_norm_module(shape: Shape, m: Any, x: Signal) -> Convolution:
-    return batch_norm(shape, x, m.running_mean, m.running_var, m.weight, m.bias, m.training, 0.0, m.eps)
-
-
-@register(functional.batch_norm, folds=True)
+@register(aten._native_batch_norm_legit_no_training.default, rows=entrywise, folds=Convolution)
 def batch_norm(
-    shape: Shape,
-    x: Signal,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Convolution:
+    shape: Shape, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> Convolution | None:
     """`γ / √(v + ε)` for each channel, folded into the linear layer before it."""
-    if training or running_var is None:
-        raise InputError(
-            "batch normalisation by the statistics of the batch has no Lipschitz rule: call .eval() first."
-        )
-    scale = (_constant(running_var) + eps).rsqrt()
+    if signals(weight, bias, mean, variance):
+        raise InputError("weights that depend on the input have no Lipschitz rule.")
+    scale = (_constant(variance) + eps).rsqrt()
     if weight is not None:
         scale = scale * _constant(weight)
-    return x.pending.scaled(scale) if x.pending else Convolution(scale[:, None, None])
+    if x.pending is None:
+        return Convolution(scale[:, None, None])
+    if len(x.shape) != 2 + len(x.pending.size):  # the channels are not the layer's outputs
+        return None
+    folded: Convolution = x.pending.scaled(scale)
+    return folded
 
 
-# Activations.
+@register(aten.instance_norm.default, rows=entrywise)
+def instance_norm(
+    shape: Shape,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Convolution | None:
+    return own_statistics() if use_input_stats else batch_norm(shape, x, weight, bias, mean, variance, momentum, eps)
+
+
+@register(aten._native_batch_norm_legit, aten.native_batch_norm)
+def batch_statistics(*arguments: Any, **options: Any) -> NoReturn:
+    raise InputError("batch normalisation by the statistics of the batch has no Lipschitz rule: call .eval() first.")
+
+
+# Functions of each entry: their steepest slope.
 
 
 def _slope(constant: float, *operations: Any) -> None:
-    """Operations with one constant, whatever their arguments."""
+    """Operations with one constant, whatever their arguments, which must be constants."""
 
-    @register(*operations)
-    def rule(shape: Shape, *arguments: Any, **options: Any) -> float:
-        return constant
-
-
-_slope(0.25, nn.Sigmoid, functional.sigmoid, torch.sigmoid, "sigmoid")
-_slope(1 / 6, nn.Hardsigmoid, functional.hardsigmoid)
-_slope(1.5, nn.Hardswish, functional.hardswish)
-_slope(1.0998394, nn.SiLU, functional.silu)  # at 2.3994
-_slope(1.0884982, nn.Mish, functional.mish)  # at 1.4906
-_slope(1.0507009873554805 * 1.6732632423543772, nn.SELU, functional.selu, torch.selu)
-# The Jacobian diag(p) − pp' has rows of absolute sum 2p(1 − p) ≤ ½.
-_slope(0.5, nn.Softmax, nn.Softmax2d, nn.Softmin, functional.softmax, functional.softmin, torch.softmax, "softmax")
+    @register(*operations, rows=entrywise)
+    def rule(shape: Shape, x: Any, *arguments: Any, **options: Any) -> float:
+        if not isinstance(x, Signal) or signals(arguments, options):
+            raise InputError("arguments that depend on the input have no Lipschitz rule.")
+        return constant * repeats(x, shape)
 
 
-@register(nn.GELU)
-def gelu_module(shape: Shape, module: nn.GELU, x: Signal) -> float:
-    return gelu(shape, x, module.approximate)
+_slope(1.0, aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.tanh.default, aten.abs.default)
+_slope(1.0, aten.neg.default, aten.positive.default, aten.log_sigmoid.default, aten.sin.default, aten.cos.default)
+_slope(1.0, aten.atan.default, aten._to_copy.default)
+_slope(0.25, aten.sigmoid.default)
+_slope(1 / 6 * (1 + 1e-15), aten.hardsigmoid.default)
+_slope(1.5, aten.hardswish.default)
+_slope(1.0998394, aten.silu.default)  # at 2.3994
+_slope(1.0884982, aten.mish.default)  # at 1.4906
+_slope(1.1283792, aten.erf.default)  # 2/√π, at 0
+_slope(1.0507009873554805 * 1.6732632423543772, aten.selu.default)
 
 
-@register(functional.gelu)
-def gelu(shape: Shape, x: Signal, approximate: str = "none") -> float:
+@register(aten.gelu.default, rows=entrywise)
+def gelu(shape: Shape, x: Signal, *, approximate: str = "none") -> float:
     """`Φ(√2) + √2 φ(√2)`, the slope at √2; the approximation by tanh is a little steeper."""
     return 1.1289042 if approximate == "none" else 1.1289931
 
 
-@register(nn.LeakyReLU)
-def leaky_relu_module(shape: Shape, module: nn.LeakyReLU, x: Signal) -> float:
-    return leaky_relu(shape, x, module.negative_slope)
-
-
-@register(functional.leaky_relu)
-def leaky_relu(shape: Shape, x: Signal, negative_slope: float = 0.01, inplace: bool = False) -> float:
+@register(aten.leaky_relu.default, rows=entrywise)
+def leaky_relu(shape: Shape, x: Signal, negative_slope: float = 0.01) -> float:
     return max(1.0, abs(negative_slope))
 
 
-@register(nn.ELU)
-def elu_module(shape: Shape, module: nn.ELU, x: Signal) -> float:
-    return elu(shape, x, module.alpha)
+@register(aten.elu.default, rows=entrywise)
+def elu(shape: Shape, x: Signal, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> float:
+    """`s x` above 0 and `α s (e^{tx} − 1)` below."""
+    if input_scale < 0:
+        raise InputError("its exponential grows without end.")
+    return max(abs(scale), abs(alpha * scale * input_scale))
 
 
-@register(functional.elu)
-def elu(shape: Shape, x: Signal, alpha: float = 1.0, inplace: bool = False) -> float:
-    return max(1.0, abs(alpha))
+@register(aten.celu.default, rows=entrywise)
+def celu(shape: Shape, x: Signal, alpha: float = 1.0) -> float:
+    """`α (e^{x/α} − 1)` below 0."""
+    if alpha < 0:
+        raise InputError("its exponential grows without end.")
+    return 1.0
 
 
-@register(nn.PReLU)
-def prelu_module(shape: Shape, module: nn.PReLU, x: Signal) -> float:
-    return prelu(shape, x, module.weight)
+@register(aten.softplus.default, rows=entrywise)
+def softplus(shape: Shape, x: Signal, beta: float = 1.0, threshold: float = 20.0) -> float:
+    """Above the threshold torch takes x itself, which jumps by `log(1 + e^{−t}) / t` of it: at 20 by 1e-10."""
+    if threshold < 20:
+        raise InputError("it jumps at its threshold: use a threshold of 20 or more.")
+    return 1.0
 
 
-@register(functional.prelu, torch.prelu)
-def prelu(shape: Shape, x: Signal, weight: Any) -> float:
+@register(aten.prelu.default, aten._prelu_kernel.default, rows=entrywise)
+def prelu(shape: Shape, x: Any, weight: Any) -> float:
     return max(1.0, _largest(_constant(weight)))
 
 
-@register(nn.LogSoftmax)
-def log_softmax_module(shape: Shape, module: nn.LogSoftmax, x: Signal) -> float:
-    return log_softmax(shape, x, module.dim)
+@register(nn.Softsign, nn.Softshrink, nn.Tanhshrink)
+def shrink(shape: Shape, module: nn.Module, x: Signal) -> float:
+    """Written with quotients or conditions, and yet of slope 1 at most."""
+    return 1.0
 
 
-@register(functional.log_softmax, torch.log_softmax, "log_softmax")
-def log_softmax(shape: Shape, x: Signal, dim: int | None = None, *arguments: Any, **options: Any) -> float:
+# Functions along axes.
+
+
+@register(aten.sort.default, rows=lambda shape, x, dim=-1, *_: along(shape, x, dim))
+@register(aten.sort.stable, rows=lambda shape, x, *, dim=-1, **_: along(shape, x, dim))
+@register(aten.amax.default, aten.amin.default, aten.max.default, aten.min.default, rows=along)
+@register(aten.max.dim, aten.min.dim, aten.median.dim, aten.logsumexp.default, rows=along)
+def one(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
+    """Order statistics, and logsumexp, whose gradient is a softmax."""
+    return 1.0
+
+
+@register(aten.topk.default, aten.kthvalue.default, rows=lambda shape, x, k, dim=-1, *_, **__: along(shape, x, dim))
+def chosen(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
+    return 1.0
+
+
+@register(aten.linalg_vector_norm.default, rows=lambda shape, x, ord=2, dim=None, *_, **__: along(shape, x, dim))
+def vector_norm(shape: Shape, x: Signal, ord: float = 2.0, *arguments: Any, **options: Any) -> float:
+    """A norm has the constant of its ratio to the ℓ2 norm: `n^(1/p − 1/2)`, and 1 for p ≥ 2."""
+    if ord < 1:
+        raise InputError("with an order below 1 it is no norm.")
+    return math.pow(math.prod(x.shape) / math.prod(shape), max(1 / ord - 0.5, 0.0))
+
+
+@register(aten.softmax.int, aten._softmax.default, rows=along)
+def softmax(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
+    """The Jacobian diag(p) − pp' has rows of absolute sum 2p(1 − p) ≤ ½."""
+    return 0.5
+
+
+@register(aten.log_softmax.int, aten._log_softmax.default, rows=along)
+def log_softmax(shape: Shape, x: Signal, dim: int, *arguments: Any, **options: Any) -> float:
     """The Jacobian `I − 1p'` is an oblique projection of norm `√n ‖p‖ ≤ √n`."""
-    return math.sqrt(max(shape) if dim is None else shape[dim])
+    return math.sqrt(shape[dim])
 
 
-# Pooling and padding, which act along each axis apart.
+# Pooling and interpolation, which act along each of the last axes apart.
 
 
-@register(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
-def max_pool_module(shape: Shape, m: Any, x: Signal) -> float:
-    return max_pool(shape, x, m.kernel_size, m.stride, m.padding, m.dilation)
-
-
-@register(functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
-@register(torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)
 def max_pool(
-    shape: Shape, x: Signal, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, **options: Any
+    axes: int,
+    shape: Shape,
+    x: Signal,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> float:
     """The root of how many windows one input can win."""
-    size = x.shape[2:]
+    size, out = x.shape[-axes:], shape[-axes:]
     kernel = _each(kernel_size, size)
-    strides = _each(kernel if stride in (None, []) else stride, size)
+    strides = _each(stride or kernel, size)
     windows = 1
-    for n, out, k, s, p, d in zip(
-        size, shape[2:], kernel, strides, _each(padding, size), _each(dilation, size), strict=True
-    ):
-        positions = s * torch.arange(out)[:, None] - p + d * torch.arange(k)
+    for n, m, k, s, p, d in zip(size, out, kernel, strides, _each(padding, size), _each(dilation, size), strict=True):
+        positions = s * torch.arange(m)[:, None] - p + d * torch.arange(k)
         windows *= int(torch.bincount(positions[(positions >= 0) & (positions < n)], minlength=n).max())
     return math.sqrt(windows)
 
 
-@register(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
-def adaptive_max_pool_module(shape: Shape, m: Any, x: Signal) -> float:
-    return adaptive_max_pool(shape, x)
+register(aten.max_pool2d_with_indices.default, aten.max_pool2d.default, rows=last_axes(2))(partial(max_pool, 2))
+register(aten.max_pool3d_with_indices.default, aten.max_pool3d.default, rows=last_axes(3))(partial(max_pool, 3))
 
 
-@register(functional.adaptive_max_pool1d, functional.adaptive_max_pool2d, functional.adaptive_max_pool3d)
-def adaptive_max_pool(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
+@register(aten.adaptive_max_pool2d.default, rows=last_axes(2))
+@register(aten.adaptive_max_pool3d.default, rows=last_axes(3))
+def adaptive_max_pool(shape: Shape, x: Signal, output_size: Sequence[int]) -> float:
     """Window i of m covers `⌊in/m⌋ … ⌈(i+1)n/m⌉ − 1`."""
     windows = 1
-    for n, out in zip(x.shape[2:], shape[2:], strict=True):
+    for n, out in zip(x.shape[-len(output_size) :], shape[-len(output_size) :], strict=True):
         covered = [p for i in range(out) for p in range(i * n // out, -(-(i + 1) * n // out))]
         windows *= int(torch.bincount(torch.tensor(covered)).max())
     return math.sqrt(windows)
 
 
-@register(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-def average_pool_module(shape: Shape, m: Any, x: Signal) -> float:
-    divisor = getattr(m, "divisor_override", None)
-    return average_pool(shape, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad, divisor)
-
-
-@register(functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)
 def average_pool(
+    axes: int,
     shape: Shape,
     x: Signal,
     kernel_size: Any,
@@ -440,11 +622,10 @@ def average_pool(
     divisor_override: int | None = None,
 ) -> float:
     """The norm of the window weights, a product of one matrix for each axis."""
-    size = x.shape[2:]
+    size = x.shape[-axes:]
     kernel = _each(kernel_size, size)
-    strides = _each(kernel if stride in (None, []) else stride, size)
     norm = 1.0 if divisor_override is None else 1.0 / abs(divisor_override)
-    for n, k, s, p in zip(size, kernel, strides, _each(padding, size), strict=True):
+    for n, k, s, p in zip(size, kernel, _each(stride or kernel, size), _each(padding, size), strict=True):
         inputs = torch.eye(n, dtype=torch.float64)[:, None, :, None]
         sums = None if divisor_override is None else 1
         pooled = functional.avg_pool2d(inputs, (k, 1), (s, 1), (p, 0), ceil_mode, count_include_pad, sums)
@@ -452,96 +633,74 @@ def average_pool(
     return norm
 
 
-@register(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-def adaptive_average_pool_module(shape: Shape, m: Any, x: Signal) -> float:
-    return adaptive_average_pool(shape, x)
+register(aten.avg_pool2d.default, rows=last_axes(2))(partial(average_pool, 2))
+register(aten.avg_pool3d.default, rows=last_axes(3))(partial(average_pool, 3))
 
 
-@register(functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d)
-def adaptive_average_pool(shape: Shape, x: Signal, *arguments: Any) -> float:
+@register(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, rows=last_axes(2))
+@register(aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool3d.default, rows=last_axes(3))
+def adaptive_average_pool(shape: Shape, x: Signal, output_size: Sequence[int]) -> float:
     norm = 1.0
-    for n, out in zip(x.shape[2:], shape[2:], strict=True):
+    for n, out in zip(x.shape[-len(output_size) :], shape[-len(output_size) :], strict=True):
         pooled = functional.adaptive_avg_pool1d(torch.eye(n, dtype=torch.float64)[:, None], out)
         norm *= fourier(Convolution(pooled.reshape(1, n, out)))
     return norm
 
 
-@register(nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d, nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d)
-def constant_pad_module(shape: Shape, module: Any, x: Signal) -> float:
-    return pad(shape, x, module.padding)
+_INTERPOLATIONS = (
+    aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d, aten.upsample_bicubic2d,
+    aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa,
+)  # fmt: skip
 
 
-@register(nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d)
-def reflection_pad_module(shape: Shape, module: Any, x: Signal) -> float:
-    return pad(shape, x, module.padding, "reflect")
+def interpolate(operation: Any, shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
+    """The norm of the weights, a product of one matrix for each axis.
 
-
-@register(nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d)
-def replication_pad_module(shape: Shape, module: Any, x: Signal) -> float:
-    return pad(shape, x, module.padding, "replicate")
-
-
-@register(nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d)
-def circular_pad_module(shape: Shape, module: Any, x: Signal) -> float:
-    return pad(shape, x, module.padding, "circular")
-
-
-@register(functional.pad)
-def pad(shape: Shape, x: Signal, pad: Any, mode: Any = "constant", value: Any = None) -> float:
-    """How often an input is repeated, along each axis, the last axis first."""
-    mode, norm = "zeros" if mode == "constant" else mode, 1.0
-    for axis in range(len(pad) // 2):
-        norm *= padding_norm(x.shape[-1 - axis], pad[2 * axis], pad[2 * axis + 1], mode)
+    The weights of each axis sum to 1, so that what is constant along the other axes shows those of one.
+    """
+    norm = 1.0
+    for axis, n in enumerate(x.shape[2:]):
+        lines = torch.eye(n, dtype=torch.float64).reshape(
+            n, 1, *(n if a == axis else 1 for a in range(len(x.shape) - 2))
+        )
+        weights = operation(lines.expand(n, 1, *x.shape[2:]).contiguous(), *arguments, **options)
+        weights = weights.movedim(2 + axis, 1).flatten(2)[:, :, 0]
+        norm *= fourier(Convolution(weights[None]))
     return norm
+
+
+for _operation in [variant for operation in _INTERPOLATIONS for variant in overloads(operation)]:
+    register(_operation)(partial(interpolate, _operation))
 
 
 # What has no useful constant.
 
+ATTENTION = "as in dot-product attention, is not globally Lipschitz (Kim, Papamakarios and Mnih, 2021)."
 
-@register(nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.RMSNorm)
-@register(nn.LocalResponseNorm, functional.layer_norm, functional.group_norm, functional.instance_norm)
-@register(functional.rms_norm, functional.local_response_norm, functional.normalize)
-def own_statistics(shape: Shape, *arguments: Any, **options: Any) -> float:
+
+@register(aten.layer_norm, aten.native_layer_norm, aten.group_norm, aten.native_group_norm, aten.rms_norm)
+def own_statistics(*arguments: Any, **options: Any) -> NoReturn:
     raise InputError(
         "it divides by a statistic of its own input, so that no better constant than 1/√ε holds everywhere: "
         "use batch normalisation, whose statistics are fixed."
     )
 
 
-@register(nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
-@register(nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-@register(functional.scaled_dot_product_attention, functional.multi_head_attention_forward)
-def attention(shape: Shape, *arguments: Any, **options: Any) -> float:
-    raise InputError(
-        "dot-product attention multiplies its input with itself and is not globally Lipschitz "
-        "(Kim, Papamakarios and Mnih, 2021)."
-    )
+@register(aten.scaled_dot_product_attention, aten._scaled_dot_product_flash_attention_for_cpu)
+def attention(*arguments: Any, **options: Any) -> NoReturn:
+    raise InputError(f"its input multiplied with itself, {ATTENTION}")
 
 
-def signals(*values: Any) -> list[Signal]:
-    """The signals in arguments, however nested."""
-    found: list[Signal] = []
-    for value in values:
-        if isinstance(value, Signal):
-            found.append(value)
-        elif isinstance(value, tuple | list):
-            found += signals(*value)
-        elif isinstance(value, dict):
-            found += signals(*value.values())
-    return found
+def _rows_of(value: Any, shape: Shape | None = None) -> Tensor:
+    """The rows of a signal, or of a constant, which belongs to none."""
+    if isinstance(value, Signal):
+        return value.rows if shape is None else value.rows.expand(shape)
+    return torch.zeros(shape if shape is not None else value.shape, dtype=torch.int8)
 
 
-def _bound(value: Any) -> float:
-    return value.bound if isinstance(value, Signal) else 0.0
-
-
-def _spread(value: Any, shape: Shape) -> float:
-    """The bound of an operand after broadcasting to `shape`."""
-    return _bound(value) * _repeats(value, shape) if isinstance(value, Signal) else 0.0
-
-
-def _repeats(x: Signal, shape: Shape) -> float:
-    return math.sqrt(math.prod(shape) / math.prod(x.shape))
+def _no_bias(bias: Any) -> None:
+    if isinstance(bias, Signal):
+        raise InputError("a bias that depends on the input, beside the signal itself, has no Lipschitz rule.")
 
 
 def _constant(value: Any) -> Tensor:

@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.product import product
+from smoothcert.lipschitz.rules import register
+from smoothcert.lipschitz.signals import Signal
 from smoothcert.models.normalize import Normalize
 
 
@@ -26,8 +28,13 @@ class MinMax(nn.Module):
         d = functional.relu(b - a)
         return torch.cat((b - d, a + d), dim=1)
 
-    def lipschitz_bound(self) -> float:
-        return 1.0
+
+@register(MinMax)
+def minmax(shape: tuple[int, ...], module: MinMax, x: Signal) -> float:
+    """1 where channels can be paired: of an odd number, such as three, one would be used twice."""
+    if x.shape[1] % 2:
+        raise InputError(f"it pairs channels, and {x.shape[1]} is odd.")
+    return 1.0
 
 
 class ResidualConv2d(nn.Conv2d):
