@@ -22,12 +22,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothcert import certify_dataset
+from smoothcert import Cluster, SmoothedClassifier
 from smoothcert.models import build
-from smoothcert.sampling import BLOCK, Block, Executor, Input, Phase, blocks_of
+from smoothcert.sampling.blocks import BLOCK, Block, Input, Phase, blocks_of
 from smoothcert.sampling.engines import open_engine
+from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.noise import open_noise
-from smoothcert.scale import Cluster, ClusterExecutor, Fleet
+from smoothcert.scale.workers import Workers
 
 WORKERS = 2
 
@@ -62,11 +63,11 @@ def rates(rounds: int, blocks: int) -> tuple[float, float, float]:
     """Median draws a second of one process with one and with two threads, and of two workers."""
     torch.manual_seed(0)
     model = build("cifar_resnet20").eval()
-    settings = {"noise": open_noise("gaussian", 0.5, None), "num_classes": 10, "seed": 0, "batch": 100}
-    here = Executor(open_engine(model), inputs, **settings)
+    job = Job(open_noise("gaussian", 0.5, None), num_classes=10, seed=0, batch=100)
+    here = Executor(open_engine(model), inputs, job)
     seconds: dict[str, list[float]] = {"one": [], "two": [], "cluster": []}
-    with Fleet(Cluster(workers=WORKERS), model) as fleet:
-        cluster = ClusterExecutor(fleet, inputs, **settings)
+    with Workers(Cluster(workers=WORKERS), model) as workers:
+        cluster = workers.executor(inputs, job)
         for round in range(rounds + 1):
             for name, executor, threads in (("one", here, 1), ("two", here, 2), ("cluster", cluster, 1)):
                 torch.set_num_threads(threads)
@@ -120,19 +121,9 @@ def scheduling(shape: tuple[int, ...], number: int, n: int, cluster: Cluster | N
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.smoothcert"
+        smoothed = SmoothedClassifier(free, sigma=1.0, num_classes=10, batch=100)
         data = Blank(shape, number)
-        certify_dataset(
-            free,
-            data,
-            sigma=1.0,
-            out=path,
-            n=n,
-            num_classes=10,
-            batch=100,
-            images=False,
-            cluster=cluster,
-            on_progress=clock,
-        )
+        smoothed.certify_dataset(data, out=path, n=n, images=False, cluster=cluster, on_progress=clock)
         size = path.stat().st_size / (number * (n + 100) / BLOCK)
     return *clock.a_block, size
 

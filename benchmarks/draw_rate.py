@@ -38,7 +38,6 @@ def rates(rounds: int) -> tuple[float, float]:
             for _ in range(DRAWS // BATCH):
                 model(rows)
         middle = perf_counter()
-        smoothed.seed = round
         smoothed.certify(x, n0=BATCH, n=DRAWS - BATCH, method="mono")
         end = perf_counter()
         if round:  # the first one warms up

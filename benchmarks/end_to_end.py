@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from scipy.stats import beta, norm
 
-from smoothcert import certify_dataset
+from smoothcert import SmoothedClassifier
 from smoothcert.data import open_data, select
 from smoothcert.models import load_model
 
@@ -68,6 +69,8 @@ def main() -> None:
     for path in (options.data, options.weights):
         if not path.exists():
             sys.exit(print(f"Left out: there is no {path}; give it with --data or --weights."))
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("smoothcert").setLevel(logging.INFO)
     images = 5 if options.quick else options.images
     timed = 2_000 if options.quick else N
     network = load_model(options.model, weights=options.weights, device="cpu").eval()
@@ -77,19 +80,15 @@ def main() -> None:
     before = seconds_an_image(network, xs, timed)
     with tempfile.TemporaryDirectory() as folder:
         start = perf_counter()
-        run = certify_dataset(
-            network,
+        run = SmoothedClassifier(network, sigma=SIGMA, num_classes=10).certify_dataset(
             dataset,
-            sigma=SIGMA,
-            alpha=ALPHA,
             out=Path(folder) / "run.smoothcert",
             n0=N0,
             radii=[RADIUS],
             max_n=N,
-            num_classes=10,
+            alpha=ALPHA,
             skip=max(len(dataset) // images, 1),
             limit=images,
-            on_note=print,
         )
         ours = perf_counter() - start
         certified = [

@@ -1,6 +1,6 @@
 """How wide are the bounds on a mean? The distance from the sample mean to each one-sided bound, averaged over samples.
 
-"moments" is betting on moments, with a guess from 100 draws of their own: what `--interval betting` does.
+"moments" is betting on moments, with a guess from 100 draws of their own: what the method betting of soft votes does.
 
 python benchmarks/means.py [--samples 20]
 """

@@ -20,11 +20,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from smoothcert import SmoothedClassifier, certify_dataset, open_run
+from smoothcert import Question, SmoothedClassifier, open_run
 from smoothcert.bounds import METHODS
+from smoothcert.plan import Classifier, Plan, Selection, Setting
 from smoothcert.sampling.blocks import BLOCK, Phase, Votes
+from smoothcert.sampling.identity import Identity
 from smoothcert.store.file import RunFile
-from smoothcert.store.schema import Info, Plan
+from smoothcert.store.schema import Info, InputRecord
 
 SIGMA, N0, N = 0.5, 100, 10_000
 Line = tuple[str, float, str]
@@ -97,23 +99,11 @@ def against_image_size(quick: bool) -> Iterator[Line]:
 
 
 def against_inputs(quick: bool, folder: Path) -> Iterator[Line]:
-    torch.manual_seed(0)
-    network = Tiny(10)
+    smoothed = classifier(10)
     for count in (100, 1_000) if quick else (100, 1_000, 10_000, 100_000):
         path = folder / f"{count}.smoothcert"
         start = perf_counter()
-        certify_dataset(
-            network,
-            Images(count),
-            sigma=SIGMA,
-            out=path,
-            n0=BLOCK,
-            n=BLOCK,
-            num_classes=10,
-            engine="torch",
-            batch=400,
-            images=False,
-        )
+        smoothed.certify_dataset(Images(count), out=path, n0=BLOCK, n=BLOCK, images=False)
         yield f"inputs = {count:,}", 1e3 * (perf_counter() - start) / count, "ms an input of 200 draws"
         yield from opened(path)
 
@@ -131,28 +121,17 @@ def made_up(path: Path, inputs: int, num_classes: int) -> None:
     rng = np.random.default_rng(0)
     p1 = rng.beta(2.0, 0.7, inputs)
     p = np.column_stack([p1, (1 - p1)[:, None] * rng.dirichlet(np.full(num_classes - 1, 5 / num_classes), inputs)])
+    smoothed = Classifier(sigma=SIGMA, num_classes=num_classes, model="none")
     plan = Plan(
-        method="pairwise",
-        alpha=0.001,
-        n0=N0,
-        n=N,
-        sigma=SIGMA,
-        noise="gaussian",
-        seed=0,
-        num_classes=num_classes,
-        model="none",
-        engine="none",
-        batch=400,
-        data="none",
-        preprocessing="",
-        skip=1,
-        limit=None,
-        total=inputs,
+        smoothed,
+        Question.of(n0=N0, n=N).about(smoothed),
+        Setting(Identity("none", "none", "cpu"), 400),
+        Selection(data="none", total=inputs),
     )
     with RunFile.open_to_write(path) as file:
         file.declare(plan, Info("", "", "none", "none", None))
         for i, shares in enumerate(p / p.sum(axis=1, keepdims=True)):
-            file.add_input(i, str(i), 0, None, None)
+            file.add_input(InputRecord(i, str(i), 0), None)
             for phase, draws in ((Phase.SELECTION, N0), (Phase.ESTIMATION, N)):
                 counts = rng.multinomial(draws, shares)
                 classes = counts.nonzero()[0]

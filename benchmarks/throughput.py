@@ -39,8 +39,9 @@ from smoothcert.models import build
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import Input, Phase, blocks_of
 from smoothcert.sampling.choice import EAGER, choose_engine
-from smoothcert.sampling.engines import name_of, open_engine
-from smoothcert.sampling.executor import Executor
+from smoothcert.sampling.engines import Engines, name_of, open_engine
+from smoothcert.sampling.executor import Executor, Job
+from smoothcert.sampling.identity import Identity
 from smoothcert.sampling.noise import Gaussian, Grid, Noise
 
 SIGMA, ALPHA, N0 = 0.5, 0.001, 100
@@ -84,7 +85,7 @@ CASES = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class Bench:
     """A case on this machine: the network, an input, the batch of eager PyTorch, and what `auto` takes."""
 
     network: torch.nn.Module
@@ -97,7 +98,7 @@ class Setting:
     auto_batch: int
 
 
-def set_up(name: str, draws: int, auto: str | None = None, batches: tuple[int, int] | None = None) -> Setting:
+def set_up(name: str, draws: int, auto: str | None = None, batches: tuple[int, int] | None = None) -> Bench:
     torch.manual_seed(0)
     case = CASES[name]
     network, x = case.network().eval(), torch.randint(0, case.levels + 1, case.shape) / case.levels
@@ -105,20 +106,20 @@ def set_up(name: str, draws: int, auto: str | None = None, batches: tuple[int, i
         eager = choose_batch("auto", open_engine(network, "torch"), x.numpy())
         with torch.inference_mode():
             rate = draws / run(partial(published_loop, network, x, eager), draws)
-        choice = choose_engine(network, "auto", "auto", x.numpy(), sigma=SIGMA, draws=int(HOUR * rate))
+        choice = choose_engine(Engines(network), "auto", "auto", x.numpy(), sigma=SIGMA, draws=int(HOUR * rate))
         print(f"{name}: {choice.reason}; batch {choice.batch}", flush=True)
         auto, batches = name_of(choice.engine.identity), (eager, choice.batch)
-    return Setting(network, x, Grid(SIGMA, case.levels), case.num_classes, draws, batches[0], auto, batches[1])
+    return Bench(network, x, Grid(SIGMA, case.levels), case.num_classes, draws, batches[0], auto, batches[1])
 
 
 # ---- what is compared
 
 
-def forward(name: str, setting: Setting) -> Callable[[int], object]:
+def forward(name: str, bench: Bench) -> Callable[[int], object]:
     """(a) The bare forward pass of an engine, in all its lanes at once."""
-    engine = open_engine(setting.network, name)
-    batch = setting.auto_batch if name == setting.auto else setting.batch
-    rows = setting.x + SIGMA * torch.randn((batch, *setting.x.shape))
+    engine = open_engine(bench.network, name)
+    batch = bench.auto_batch if name == bench.auto else bench.batch
+    rows = bench.x + SIGMA * torch.randn((batch, *bench.x.shape))
     with engine.ready():
         engine(rows)
 
@@ -134,18 +135,18 @@ def forward(name: str, setting: Setting) -> Callable[[int], object]:
     return draw
 
 
-def certify(setting: Setting, noise: Noise) -> Callable[[int], object]:
+def certify(bench: Bench, noise: Noise) -> Callable[[int], object]:
     """(b) What `smoothcert` does, with the bound that (c) and (d) compute."""
     smoothed = SmoothedClassifier(
-        setting.network,
+        bench.network,
         sigma=SIGMA,
-        num_classes=setting.num_classes,
+        num_classes=bench.num_classes,
         noise=noise.name,
         levels=noise.levels,
-        engine=setting.auto,
-        batch=setting.auto_batch,
+        engine=bench.auto,
+        batch=bench.auto_batch,
     )
-    return lambda draws: smoothed.certify(setting.x, n0=N0, n=draws - N0, alpha=ALPHA, method="mono")
+    return lambda draws: smoothed.certify(bench.x, n0=N0, n=draws - N0, alpha=ALPHA, method="mono")
 
 
 def published_loop(network: torch.nn.Module, x: torch.Tensor, batch: int, draws: int) -> object:
@@ -160,7 +161,7 @@ def published_loop(network: torch.nn.Module, x: torch.Tensor, batch: int, draws:
     return counts
 
 
-def art(setting: Setting) -> Callable[[int], object]:
+def art(bench: Bench) -> Callable[[int], object]:
     """(d)"""
     try:
         import statsmodels  # noqa: F401 (ART asks for it when it has drawn)
@@ -168,24 +169,24 @@ def art(setting: Setting) -> Callable[[int], object]:
     except ImportError as error:
         raise Skip(f"adversarial-robustness-toolbox and statsmodels are needed ({error})") from None
     smoothed = PyTorchRandomizedSmoothing(
-        model=setting.network,
+        model=bench.network,
         loss=torch.nn.CrossEntropyLoss(),
-        input_shape=tuple(setting.x.shape),
-        nb_classes=setting.num_classes,
+        input_shape=tuple(bench.x.shape),
+        nb_classes=bench.num_classes,
         device_type="cpu",
         sample_size=N0,
         scale=SIGMA,
         alpha=ALPHA,
     )
-    x = setting.x[None].numpy()
-    return lambda draws: smoothed.certify(x, n=draws - N0, batch_size=setting.batch)
+    x = bench.x[None].numpy()
+    return lambda draws: smoothed.certify(x, n=draws - N0, batch_size=bench.batch)
 
 
 class Free:
     """An engine that costs nothing: all rows are of class 0."""
 
     device = torch.device("cpu")
-    identity = fingerprint = "free"
+    identity, fingerprint = Identity("free", "free", "cpu"), "free"
 
     def __init__(self, batch: int) -> None:
         self.lanes, self._labels = torch.get_num_threads(), torch.zeros(batch, dtype=torch.int64)
@@ -202,25 +203,23 @@ class Free:
         return self._labels
 
 
-def noise_alone(setting: Setting, noise: Noise, draws: int) -> object:
+def noise_alone(bench: Bench, noise: Noise, draws: int) -> object:
     """(e)"""
-    source, batch = Input("x", setting.x.numpy()), setting.auto_batch
-    executor = Executor(
-        Free(batch), lambda _: source, noise=noise, num_classes=setting.num_classes, seed=0, batch=batch
-    )
+    source, batch = Input("x", bench.x.numpy()), bench.auto_batch
+    executor = Executor(Free(batch), lambda _: source, Job(noise, bench.num_classes, seed=0, batch=batch))
     return sum(votes.draws for votes in executor.run(blocks_of(0, Phase.ESTIMATION, draws)))
 
 
-def contenders(setting: Setting, compiler: bool) -> Iterator[tuple[str, Callable[[], Callable[[int], object]]]]:
+def contenders(bench: Bench, compiler: bool) -> Iterator[tuple[str, Callable[[], Callable[[int], object]]]]:
     names = [*EAGER, "onnx", *(["compile"] if compiler else [])]
-    for name in names if setting.auto in names else [*names, setting.auto]:
-        yield f"a {name}", partial(forward, name, setting)
-    yield "b certify", partial(certify, setting, Gaussian(SIGMA))
-    yield "b certify, grid noise", partial(certify, setting, setting.grid)
-    yield "c published loop", lambda: partial(published_loop, setting.network, setting.x, setting.batch)
-    yield "d ART", partial(art, setting)
-    yield "e noise and counting", lambda: partial(noise_alone, setting, Gaussian(SIGMA))
-    yield "e noise and counting, grid noise", lambda: partial(noise_alone, setting, setting.grid)
+    for name in names if bench.auto in names else [*names, bench.auto]:
+        yield f"a {name}", partial(forward, name, bench)
+    yield "b certify", partial(certify, bench, Gaussian(SIGMA))
+    yield "b certify, grid noise", partial(certify, bench, bench.grid)
+    yield "c published loop", lambda: partial(published_loop, bench.network, bench.x, bench.batch)
+    yield "d ART", partial(art, bench)
+    yield "e noise and counting", lambda: partial(noise_alone, bench, Gaussian(SIGMA))
+    yield "e noise and counting, grid noise", lambda: partial(noise_alone, bench, bench.grid)
 
 
 # ---- how
@@ -242,32 +241,32 @@ def matrix_rate() -> float:
     return 20 * MATRIX**3 / (perf_counter() - start)
 
 
-def operations(setting: Setting) -> int:
+def operations(bench: Bench) -> int:
     """Floating-point operations of a forward pass of one row."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        setting.network(setting.x[None])
+        bench.network(bench.x[None])
     return counter.get_total_flops()
 
 
-def peak_memory(case: str, contender: str, setting: Setting) -> int:
+def peak_memory(case: str, contender: str, bench: Bench) -> int:
     """MiB at most, in a process of its own."""
-    command = [sys.executable, __file__, "--child", case, contender, setting.auto]
-    command += [str(v) for v in (setting.batch, setting.auto_batch, setting.draws)]
+    command = [sys.executable, __file__, "--child", case, contender, bench.auto]
+    command += [str(v) for v in (bench.batch, bench.auto_batch, bench.draws)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(done.stdout.split()[-1])
 
 
 def child(case: str, contender: str, auto: str, batch: str, auto_batch: str, draws: str) -> None:
-    setting = set_up(case, int(draws), auto, (int(batch), int(auto_batch)))
-    dict(contenders(setting, compiler=True))[contender]()(setting.draws)
+    bench = set_up(case, int(draws), auto, (int(batch), int(auto_batch)))
+    dict(contenders(bench, compiler=True))[contender]()(bench.draws)
     status = Path("/proc/self/status").read_text()  # getrusage would tell of the process that started this one, too
     print(int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) // 1024)
 
 
 def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, object]:
-    setting = set_up(name, draws)
+    bench = set_up(name, draws)
     ready = {}
-    for label, make in contenders(setting, compiler=thorough):
+    for label, make in contenders(bench, compiler=thorough):
         try:
             ready[label] = make()
         except (Skip, InputError) as error:
@@ -287,20 +286,20 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
         return statistics.median(x / y for x, y in zip(rates[first], rates[second], strict=True))
 
     result: dict[str, object] = {
-        "engine": setting.auto,
-        "batch": setting.auto_batch,
+        "engine": bench.auto,
+        "batch": bench.auto_batch,
         "draws a second": median,
         "b / fastest a": ratio("b certify", fastest),
         "b / fastest a, grid noise": ratio("b certify, grid noise", fastest),
         **{f"b / {label[0]}": ratio("b certify", label) for label in ("c published loop", "d ART") if label in median},
         "a / e": ratio(fastest, "e noise and counting"),
         "a / e, grid noise": ratio(fastest, "e noise and counting, grid noise"),
-        "share of the matrix product": median["b certify"] * operations(setting) / statistics.median(peak),
-        "values a second in e": median["e noise and counting"] * setting.x.numel(),
-        "values a second in e, grid noise": median["e noise and counting, grid noise"] * setting.x.numel(),
+        "share of the matrix product": median["b certify"] * operations(bench) / statistics.median(peak),
+        "values a second in e": median["e noise and counting"] * bench.x.numel(),
+        "values a second in e, grid noise": median["e noise and counting, grid noise"] * bench.x.numel(),
     }
     if thorough:
-        result["peak MiB"] = {label: peak_memory(name, label, setting) for label in ready}
+        result["peak MiB"] = {label: peak_memory(name, label, bench) for label in ready}
     return result
 
 

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert import certify_dataset
+from smoothcert import SmoothedClassifier
+from smoothcert.certification.planning import count_classes
+from smoothcert.data import as_dataset
+from smoothcert.options import options_of
+from smoothcert.plan import Classifier, Setting
+from smoothcert.sampling.engines import Engines
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 1, 4, 4)).astype(np.float32)
@@ -36,8 +41,17 @@ def slowly(batch):
     return classify(batch, 0.002)
 
 
+def certify_dataset(model, data, *, out, num_classes=None, **options):
+    """A run from all options side by side, the classes counted unless given, as the command makes it."""
+    engines, dataset = Engines(model), as_dataset(data)
+    smoothing = {name: options.pop(name) for name in [*options_of(Classifier), *options_of(Setting)] if name in options}
+    smoothed = SmoothedClassifier(engines, num_classes=num_classes or count_classes(engines, dataset), **smoothing)
+    return smoothed.certify_dataset(dataset, out=out, **options)
+
+
 def certify(out, model=classify, data=None, **changes):
-    return certify_dataset(model, Items() if data is None else data, out=Path(out), **{**PLAN, **changes})
+    left_out = {"n": None, "method": None} if {"radii", "width"} & changes.keys() else {}
+    return certify_dataset(model, Items() if data is None else data, out=Path(out), **{**PLAN, **left_out, **changes})
 
 
 def certify_slowly(out):

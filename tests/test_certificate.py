@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from smoothcert import ABSTAIN, InputError, certify_counts, certify_counts_batch
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.binomial import lower_quantile
+from smoothcert.certificate import certificates
+from smoothcert.plan import Classifier, FixedN, Question, Softmax, Tally
+from smoothcert.sampling.blocks import UNIT, Phase, Soft, Votes
 
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "cohen2019"
 
@@ -49,6 +52,41 @@ def test_batch_is_row_by_row():
         batch = certify_counts_batch(selections, estimations, sigma=0.5, method=method)
         singles = [certify_counts(s, e, sigma=0.5, method=method) for s, e in zip(selections, estimations, strict=True)]
         assert batch == singles
+
+
+def soft_tally(shares):
+    """A tally of soft votes of one input: its selection sample (draws, c), then its estimation sample."""
+    top = int(shares[0].sum(axis=0).argmax())
+    tally = Tally.zeros(1, shares[0].shape[1], soft=True)
+    for sample, (k, candidate) in enumerate(zip(shares, (-1, top), strict=True)):
+        k = np.rint(k * UNIT).astype(np.int64)
+        classes, counts = np.unique(k.argmax(axis=1), return_counts=True)
+        tally.add(Votes(0, Phase.COUNT, 0, 1, len(k), classes, counts, 0.0, Soft.of(k, candidate)), 0, sample)
+    return tally
+
+
+def test_a_certificate_carries_its_constant_and_its_basis():
+    rng = np.random.default_rng(6)
+    tally = soft_tally([special.softmax(rng.normal([3.0, 0.0], size=(n, 2)), axis=1) for n in (100, 1000)])
+    classifier = Classifier(sigma=0.5, num_classes=2, votes=Softmax(0.5))
+    question = Question(draws=FixedN(1000)).about(classifier)
+    plain, lipschitz = (
+        certificates(classifier, question, tally, constants=constant)[0] for constant in (None, np.array([3.0]))
+    )
+    assert (plain.votes, plain.basis, plain.lipschitz, plain.n0, plain.n) == ("softmax", "proved", None, 100, 1000)
+    assert lipschitz.lipschitz == pytest.approx(3 * 2**0.5 / 4 / 0.5)  # of the scores, of softmax, and 1/T
+    assert lipschitz.radius > plain.radius > 0
+    (estimated,) = certificates(classifier, question, tally, constants=np.array([3.0]), basis="estimated")
+    assert (estimated.basis, estimated.radius) == ("estimated", lipschitz.radius)
+
+
+def test_a_certificate_as_a_row_is_what_it_says():
+    certificate = certify_counts([60, 40, 0], [700, 200, 100], sigma=0.5, alpha=0.01, method="cpm")
+    row = certificate.as_row()
+    facts = {"sigma": 0.5, "alpha": 0.01, "method": "cpm", "noise": "gaussian", "votes": "labels", "basis": "proved"}
+    assert row.items() >= {**facts, "prediction": 0, "n0": 100, "n": 1000, "noise_error": 0.0}.items()
+    assert (row["radius"], row["num_buckets"]) == (certificate.radius, certificate.num_buckets)
+    assert (certificate.question.n0, certificate.question.draws) == (100, FixedN(1000, "cpm"))
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason="the published logs are not beside the repository")

@@ -12,12 +12,12 @@ import torch
 from scipy import integrate, special, stats
 from typer.testing import CliRunner
 
-from interruptible import IMAGES, Items, classify
-from smoothcert import InputError, RunError, SmoothedClassifier, certify_dataset, open_run, radii
+from interruptible import IMAGES, Items, certify_dataset, classify
+from smoothcert import InputError, RunError, SmoothedClassifier, Softmax, Sparsemax, open_run, radii
 from smoothcert.cli import app
 from smoothcert.data import digits
 from smoothcert.models import load_model
-from smoothcert.sampling.simplex import component_constant
+from smoothcert.plan import Labels
 from smoothcert.store.export import export_run
 from smoothcert.store.file import RunFile
 
@@ -70,7 +70,7 @@ def test_a_run_stopped_anywhere_ends_with_the_same_sums(tmp_path, uninterrupted_
 
 
 def test_hard_votes_are_those_of_a_hard_run(tmp_path, uninterrupted_soft):
-    hard = soft_run(tmp_path / "run.smoothcert", votes="hard", temperature=1.0)
+    hard = soft_run(tmp_path / "run.smoothcert", votes="labels", temperature=None)
     assert hard.tally.estimations.tolist() == uninterrupted_soft.tally.estimations.tolist()
     assert [c.radius for c in hard.certificates("cpm")] == [c.radius for c in uninterrupted_soft.certificates("cpm")]
 
@@ -86,7 +86,7 @@ def test_the_sums_are_those_of_the_shares(uninterrupted_soft):
         assert (np.abs(estimation.sums[i] / (730 * 2**20) - p.mean(axis=0)) < error).all()
 
 
-@pytest.mark.parametrize("votes", ["softmax", "sparsemax"])
+@pytest.mark.parametrize("votes", [Softmax(), Sparsemax()])
 def test_the_radius_is_within_the_true_one(votes):
     """Two scores ±ax of one number: the share is one-dimensional, its smoothing a quadrature, its slope known."""
     sigma, x, slope = 0.5, 0.4, 1.5
@@ -95,15 +95,13 @@ def test_the_radius_is_within_the_true_one(votes):
         return np.stack([slope * batch[:, 0], -slope * batch[:, 0]], axis=1)
 
     def share(z):
-        return special.expit(2 * slope * z) if votes == "softmax" else np.clip(slope * z + 0.5, 0, 1)
+        return special.expit(2 * slope * z) if votes == Softmax() else np.clip(slope * z + 0.5, 0, 1)
 
     p1 = integrate.quad(lambda z: share(x + sigma * z) * stats.norm.pdf(z), -9, 9, limit=200)[0]
-    smoothed = SmoothedClassifier(model, sigma=sigma, num_classes=2, batch=500)
+    smoothed = SmoothedClassifier(model, sigma=sigma, num_classes=2, votes=votes, batch=500)
     constant = np.sqrt(2) * slope
-    plain, exact = (
-        smoothed.certify(np.float32([x]), n=20_000, votes=votes, lipschitz=known) for known in (None, constant)
-    )
-    L = component_constant(votes, 1.0, 2) * constant
+    plain, exact = (smoothed.certify(np.float32([x]), n=20_000, lipschitz=known) for known in (None, constant))
+    L = votes.slope(2) * constant
     assert 0.9 * radii.mult(p1, 1 - p1, sigma) < plain.radius < radii.mult(p1, 1 - p1, sigma)
     assert 0.9 * radii.exact_mult(p1, 1 - p1, sigma, L) < exact.radius < radii.exact_mult(p1, 1 - p1, sigma, L)
     assert plain.radius < exact.radius < x  # the true boundary is at 0
@@ -126,7 +124,7 @@ def test_estimates_are_given_only_where_they_are_asked_for(estimated_run, tmp_pa
     proved, estimated = run.certificates(), run.certificates(estimated=True)
     assert {(c.basis, c.lipschitz) for c in proved} == {("proved", None)}
     assert {c.basis for c in estimated} == {"estimated"}
-    assert run.tally.constants == pytest.approx(np.full(6, constant), rel=1e-3)
+    assert run.constants == pytest.approx(np.full(6, constant), rel=1e-3)
     for kind in ("csv", "tsv", "json"):
         for asked, names in ((False, ("radius", "proved")), (True, ("estimated_radius", "estimated"))):
             path = tmp_path / f"{asked}.{kind}"
@@ -163,7 +161,7 @@ def test_commands_show_estimates_only_where_they_are_asked_for(estimated_run, tm
 
 
 def test_a_run_without_estimates_says_so(uninterrupted_soft):
-    with pytest.raises(InputError, match="has no estimates for betting: certify with --lipschitz local"):
+    with pytest.raises(InputError, match="has no estimates for betting: certify with `lipschitz` local"):
         uninterrupted_soft.certificates(estimated=True)
 
 
@@ -197,7 +195,7 @@ def test_a_file_of_format_1_opens_and_is_brought_up_to_date(tmp_path):
     path = tmp_path / "run.smoothcert"
     shutil.copy(Path(__file__).parent / "data" / "format-1.smoothcert", path)
     before = open_run(path)
-    assert (before.plan.votes, before.plan.lipschitz, before.soft) == ("hard", None, False)
+    assert (before.plan.classifier.votes, before.plan.question.lipschitz) == (Labels(), None)
     certificates = before.certificates()
     with RunFile.open_to_write(path) as file:
         assert file.constants() == {}
@@ -207,7 +205,10 @@ def test_a_file_of_format_1_opens_and_is_brought_up_to_date(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"votes": "hard", "lipschitz": 1.0}, "hard votes jump, so no Lipschitz constant says anything about them"),
+        (
+            {"votes": "labels", "temperature": None, "lipschitz": 1.0},
+            "labels votes jump, so no Lipschitz constant says anything about them",
+        ),
         ({"votes": "hardmax", "lipschitz": 1.0}, "hardmax votes jump"),
         ({"noise": "grid", "lipschitz": 1.0}, "with grid noise the classifier rounds its input"),
         ({"lipschitz": "product"}, "found from the layers of a torch module"),
@@ -215,8 +216,8 @@ def test_a_file_of_format_1_opens_and_is_brought_up_to_date(tmp_path):
         ({"lipschitz": 0.0}, "lipschitz must be a positive number, product or local, got 0.0"),
         ({"lipschitz": float("nan")}, "lipschitz must be a positive number, product or local, got nan"),
         ({"lipschitz": "steep"}, "lipschitz must be a positive number, product or local, got 'steep'"),
-        ({"interval": "wide"}, "unknown interval 'wide'"),
-        ({"radii": [0.1]}, "soft votes need a fixed number of draws"),
+        ({"method": "wide"}, "unknown method 'wide'"),
+        ({"radii": [0.1], "n": None}, "soft votes need a fixed number of draws"),
         ({"temperature": -2.0}, "temperature must be a positive number, got -2.0"),
     ],
 )
@@ -229,7 +230,7 @@ def test_labels_are_no_scores(tmp_path):
     def labels(batch):
         return classify(batch).argmax(axis=1)
 
-    with pytest.raises(InputError, match="soft votes are made of scores: use hard votes"):
+    with pytest.raises(InputError, match="soft votes are made of scores: use labels"):
         soft_run(tmp_path / "run.smoothcert", labels, num_classes=3)
 
 

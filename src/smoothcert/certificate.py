@@ -2,44 +2,62 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.bounds import DEFAULT_INTERVAL, DEFAULT_METHOD, METHODS, SOFT_METHODS, Method, SoftMethod, SoftVotes
-from smoothcert.bounds.margins import candidates
 from smoothcert.bounds.prediction import ABSTAIN
-from smoothcert.checks import check_counts, check_level, check_sigma, less_error
+from smoothcert.checks import check_counts, less_error
 from smoothcert.errors import InputError
-
-PROVED, ESTIMATED = "proved", "estimated"
+from smoothcert.plan import ESTIMATED, PROVED, Classifier, FixedN, Labels, Question, Tally
+from smoothcert.sampling.identity import Identity
+from smoothcert.text import html_table
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """With probability at least 1 − α over the draws, the smoothed classifier returns `prediction` at x + δ for
+    """With probability at least 1 − α over the draws, the smoothed `classifier` returns `prediction` at x + δ for
     every ‖δ‖₂ < `radius`. An abstention has prediction -1 and radius 0 and states nothing.
 
-    The smoothed classifier returns the class with most votes, or, with soft `votes`, with the largest mean share of a
-    vote. `lipschitz` is the ℓ2 constant of each share that the radius rests on; where it was estimated, so is the
-    `basis`, and nothing is proved.
+    It answers the `question` with n0 draws that selected the class and n that proved the radius. `lipschitz` is the ℓ2
+    constant of each class's share of a vote that the radius rests on; where it was estimated, so is the `basis`, and
+    nothing is proved. The base model is what the `engine` computes, in its precision, on its kind of device.
     """
 
     prediction: int
     radius: float
-    sigma: float
-    alpha: float
-    method: str
-    noise: str
     basis: str
     n0: int
     n: int
+    classifier: Classifier
+    question: Question
     num_buckets: int | None = None
     noise_error: float = 0.0
-    votes: str = "hard"
     lipschitz: float | None = None
+    engine: Identity | None = None
+
+    @property
+    def sigma(self) -> float:
+        return self.classifier.sigma
+
+    @property
+    def noise(self) -> str:
+        return self.classifier.noise
+
+    @property
+    def votes(self) -> str:
+        return self.classifier.votes.name
+
+    @property
+    def alpha(self) -> float:
+        return self.question.alpha
+
+    @property
+    def method(self) -> str:
+        return self.question.method
 
     @property
     def level(self) -> float:
@@ -54,10 +72,67 @@ class Certificate:
         """Does the certificate cover every perturbation shorter than this?"""
         return not self.abstained and radius <= self.radius
 
-    def _repr_html_(self) -> str:
-        from smoothcert.report.notebook import certificate_html
+    def as_row(self) -> dict[str, object]:
+        """Its facts by name, for tables."""
+        names = ("prediction", "radius", "sigma", "alpha", "method", "noise", "basis", "n0", "n", "num_buckets")
+        facts = {name: getattr(self, name) for name in (*names, "noise_error", "votes", "lipschitz")}
+        return {**facts, "engine": "" if self.engine is None else str(self.engine)}
 
-        return certificate_html(self)
+    def _repr_html_(self) -> str:
+        """The statement, then what it rests on."""
+        claim = (
+            "<b>abstained</b>: nothing is claimed"
+            if self.abstained
+            else f"<b>class {self.prediction}</b> for every change shorter than <b>{self.radius:.4g}</b> (ℓ2)"
+            + (", <b>estimated, not proved</b>" if self.basis == ESTIMATED else "")
+        )
+        fields = {
+            "basis": self.basis,
+            "risk α": f"{self.alpha:g}",
+            "σ": f"{self.sigma:g}",
+            "noise": self.noise,
+            "method": self.method,
+        }
+        if self.noise_error:
+            fields["level, less the noise's error"] = f"{self.level:.10g}"
+        if self.engine is not None:
+            fields["engine"] = str(self.engine)
+        return f"<div>{claim}</div>" + html_table({**fields, "draws": f"{self.n0:,} + {self.n:,}"})
+
+
+def certificates(
+    classifier: Classifier,
+    question: Question,
+    tally: Tally,
+    *,
+    noise_error: float = 0.0,
+    constants: NDArray[np.float64] | None = None,
+    basis: str = PROVED,
+    engine: Identity | None = None,
+) -> list[Certificate]:
+    """One certificate an input: what its votes prove as an answer to the question.
+
+    `constants` are those of the scores near each input, proved or as `basis` says. `noise_error` is how far the noise
+    may be from the exact one, in total variation over all estimation draws of an input; it is taken off α.
+    """
+    proved = question.prove(classifier, tally, less_error(question.alpha, noise_error), constants)
+    buckets, lipschitz = proved.num_buckets, proved.lipschitz
+    return [
+        Certificate(
+            prediction=int(top) if radius > 0 else ABSTAIN,
+            radius=float(radius),
+            basis=basis,
+            n0=int(n0),
+            n=int(n),
+            classifier=classifier,
+            question=question,
+            num_buckets=None if buckets is None else int(buckets[i]),
+            noise_error=noise_error,
+            lipschitz=None if lipschitz is None else float(lipschitz[i]),
+            engine=engine,
+        )
+        for i, (top, radius, n0, n) in enumerate(zip(proved.top, proved.radii, proved.n0, proved.n, strict=True))
+    ]
 
 
 def certify_counts(
@@ -65,8 +140,8 @@ def certify_counts(
     estimation: ArrayLike,
     *,
     sigma: float,
-    alpha: float = 0.001,
-    method: str = DEFAULT_METHOD,
+    alpha: float = Question.alpha,
+    method: str = Labels.default_method,
 ) -> Certificate:
     """The certificate of one input from its selection and estimation votes, each of shape (c,).
 
@@ -81,94 +156,27 @@ def certify_counts_batch(
     estimations: ArrayLike | Sequence[ArrayLike],
     *,
     sigma: float,
-    alpha: float = 0.001,
-    method: str = DEFAULT_METHOD,
-    noise: str = "gaussian",
-    noise_error: float = 0.0,
+    alpha: float = Question.alpha,
+    method: str = Labels.default_method,
 ) -> list[Certificate]:
-    """One certificate a row of the (m, c) vote counts.
-
-    `noise_error` is how far the noise may be from the exact one, in total variation over all estimation draws of an
-    input; it is taken off α.
-    """
+    """One certificate a row of the (m, c) vote counts."""
     selection, estimation = check_counts(selections, "selection"), check_counts(estimations, "estimation")
     if selection.shape != estimation.shape:
         raise InputError(
             f"selection and estimation counts must have the same shape, got {selection.shape} and "
             f"{estimation.shape}: both need one row per input and one column per class."
         )
-    margins = find_method(method)(selection, estimation, less_error(check_level(alpha), noise_error))
-    radii = check_sigma(sigma) * np.maximum(margins.t, 0.0) / 2
-    buckets = margins.num_buckets
-    return [
-        Certificate(
-            prediction=int(top) if radius > 0 else ABSTAIN,
-            radius=float(radius),
-            sigma=float(sigma),
-            alpha=float(alpha),
-            method=method,
-            noise=noise,
-            basis=PROVED,
-            n0=int(n0),
-            n=int(n),
-            num_buckets=None if buckets is None else int(buckets[i]),
-            noise_error=noise_error,
-        )
-        for i, (top, radius, n0, n) in enumerate(
-            zip(candidates(selection), radii, selection.sum(axis=1), estimation.sum(axis=1), strict=True)
-        )
-    ]
+    classifier = Classifier(sigma=sigma, num_classes=selection.shape[1])
+    question = Question(alpha=alpha, draws=FixedN(method=method)).about(classifier)
+    tally = Tally(selection, estimation, np.zeros(len(selection)))
+    return [_as_drawn(c) for c in certificates(classifier, question, tally)]
 
 
-def certify_soft_batch(
-    selections: SoftVotes,
-    estimations: SoftVotes,
-    *,
-    sigma: float,
-    votes: str,
-    alpha: float = 0.001,
-    interval: str = DEFAULT_INTERVAL,
-    lipschitz: NDArray[np.float64] | None = None,
-    basis: str = PROVED,
-    noise: str = "gaussian",
-    noise_error: float = 0.0,
-) -> list[Certificate]:
-    """One certificate an input, from soft votes; `lipschitz` are the constants (m,) of each class's share, or None."""
-    constants = np.full(len(selections.n), np.inf) if lipschitz is None else lipschitz
-    level = less_error(check_level(alpha), noise_error)
-    radii = find_interval(interval)(selections, estimations, level, check_sigma(sigma), constants)
-    return [
-        Certificate(
-            prediction=int(top) if radius > 0 else ABSTAIN,
-            radius=float(radius),
-            sigma=float(sigma),
-            alpha=float(alpha),
-            method=interval,
-            noise=noise,
-            basis=basis,
-            n0=int(n0),
-            n=int(n),
-            noise_error=noise_error,
-            votes=votes,
-            lipschitz=None if lipschitz is None else float(constant),
-        )
-        for top, radius, n0, n, constant in zip(
-            selections.candidates, radii, selections.n, estimations.n, constants, strict=True
-        )
-    ]
+def _as_drawn(certificate: Certificate) -> Certificate:
+    """With a question that asks for as many draws as there were."""
+    draws = FixedN(certificate.n, certificate.method)
+    asked = dataclasses.replace(certificate.question, n0=certificate.n0, draws=draws)
+    return dataclasses.replace(certificate, question=asked)
 
 
-def find_interval(name: str) -> SoftMethod:
-    """The method for soft votes of that name."""
-    if not isinstance(name, str) or name not in SOFT_METHODS:
-        raise InputError(f"unknown interval {name!r}: choose one of {', '.join(SOFT_METHODS)}.")
-    return SOFT_METHODS[name]
-
-
-def find_method(name: str) -> Method:
-    """The confidence method of that name."""
-    if isinstance(name, str) and name in SOFT_METHODS:
-        raise InputError(f"{name} is for soft votes: certify with softmax or sparsemax votes to use it.")
-    if not isinstance(name, str) or name not in METHODS:
-        raise InputError(f"unknown method {name!r}: choose one of {', '.join(METHODS)}.")
-    return METHODS[name]
+__all__ = ["ABSTAIN", "ESTIMATED", "PROVED", "Certificate", "certificates", "certify_counts", "certify_counts_batch"]

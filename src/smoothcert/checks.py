@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InputError
 
 NOISES = ("gaussian", "grid")
+MOST_DRAWS = 1 << 40
 
 
 def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
@@ -51,15 +52,22 @@ def check_number(name: str, value: Any) -> float:
 
 def check_sigma(sigma: Any) -> float:
     """A positive, finite noise level."""
-    if isinstance(sigma, bool) or not isinstance(sigma, int | float | np.number) or not 0 < sigma < math.inf:
-        raise InputError(f"sigma must be a positive number, got {sigma!r}: it is the noise in units of the input.")
-    return float(sigma)
+    return check_positive("sigma", sigma, "it is the noise in units of the input")
 
 
-def check_whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`."""
+def check_positive(name: str, value: Any, why: str) -> float:
+    """A positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
+        raise InputError(f"{name} must be a positive number, got {value!r}: {why}.")
+    return float(value)
+
+
+def check_whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """A whole number of at least `least`, and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    if most is not None and value > most:
+        raise InputError(f"{name} must be at most {most}, got {value!r}.")
     return int(value)
 
 
@@ -70,23 +78,6 @@ def check_seed(seed: Any) -> int:
     return int(seed)
 
 
-def check_shard(shard: Any, inputs: int, batch: int | str) -> slice:
-    """Which of so many inputs belong to part (i, k), 1 ≤ i ≤ k: every k-th from the i-th on.
-
-    >>> list(range(10))[check_shard((2, 4), 10, batch=100)]
-    [1, 5, 9]
-    """
-    numbers = shard if isinstance(shard, tuple) and len(shard) == 2 else (0, 0)
-    i, k = (n if isinstance(n, int) and not isinstance(n, bool) else 0 for n in numbers)
-    if not 1 <= i <= k:
-        raise InputError(f"a shard is i/k with 1 ≤ i ≤ k, such as 2/8, got {shard!r}.")
-    if k > inputs:
-        raise InputError(f"there are {inputs} inputs: split them into at most as many shards, not {k}.")
-    if batch == "auto":
-        raise InputError("shards are drawn in batches of one size to give the votes of one run: pass --batch.")
-    return slice(i - 1, None, k)
-
-
 def check_batch(batch: Any) -> int | str:
     """A number of rows, or "auto"."""
     if batch != "auto" and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
@@ -95,11 +86,14 @@ def check_batch(batch: Any) -> int | str:
     return checked
 
 
-def check_noise(name: str) -> str:
-    """The name of a kind of noise."""
-    if name not in NOISES:
+def check_noise(name: Any, levels: Any) -> None:
+    """The name of a kind of noise, and the steps of its grid where it has one."""
+    if not isinstance(name, str) or name not in NOISES:
         raise InputError(f"unknown noise {name!r}: choose one of {', '.join(NOISES)}.")
-    return name
+    if levels is not None:
+        check_whole("levels", levels, 1)
+        if name == "gaussian":
+            raise InputError("`levels` says nothing with gaussian noise: leave it out.")
 
 
 def check_counts(counts: ArrayLike | Sequence[ArrayLike], name: str) -> NDArray[np.int64]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +12,36 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothcert.bounds import DEFAULT_INTERVAL, DEFAULT_METHOD, SoftVotes
-from smoothcert.bounds.prediction import top_class
-from smoothcert.bounds.sequential import SequentialPlan
-from smoothcert.certificate import (
-    ESTIMATED,
-    PROVED,
-    Certificate,
-    certify_counts_batch,
-    certify_soft_batch,
-    find_interval,
-    find_method,
-)
-from smoothcert.checks import check_batch, check_level, check_seed, check_sigma, check_whole, less_error
+from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
+from smoothcert.certification import Care, certify_into
+from smoothcert.certification.drawing import OnProgress, collect
+from smoothcert.certification.planning import constant_of, job_of, noise_error, noise_of, open_machine
+from smoothcert.checks import check_level, check_whole, less_error
+from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
-from smoothcert.lipschitz.sources import LOCAL, check_lipschitz, local_constants, scores_constant
-from smoothcert.sampling.blocks import BLOCK, Block, Claim, Input, Phase, blocks_of, input_digest
-from smoothcert.sampling.choice import choose_engine
-from smoothcert.sampling.engines import open_engine
-from smoothcert.sampling.executor import Executor
-from smoothcert.sampling.noise import open_noise
-from smoothcert.sampling.schedules import Adaptive, Fixed, SelectFirst, sequential_plan
-from smoothcert.sampling.simplex import HARD, check_votes, component_constant, shares
+from smoothcert.lipschitz.constant import local_constants
+from smoothcert.modules import Model
+from smoothcert.options import keywords, make, split
+from smoothcert.plan import Classifier, Cluster, Plan, Question, Selection, Setting, Tally
+from smoothcert.plan.schedules import Fixed, Schedule
+from smoothcert.sampling.blocks import BLOCK, Input, Phase, input_digest
+from smoothcert.sampling.choice import ThisProcess
+from smoothcert.sampling.engines import Engine, Engines
+from smoothcert.store.run import Run
 
 FAR_MORE = 10
 """Times more draws than an engine was chosen for, which may pay for a faster one."""
 
 
 class SmoothedClassifier:
-    """The classifier that returns the class its base model chooses most often under N(0, σ² I) noise on the input.
+    """The classifier that returns the class its base model votes for most under N(0, σ² I) noise on the input.
 
     `model` is a torch module, the path of an .onnx file, or any callable from a float32 NumPy batch to scores (N, c)
     or labels (N,). Noise is added to the input as given: normalisation belongs inside the model. The noise of an input
     depends on `seed` and on the input's values alone, so every answer can be computed again.
+
+    `votes` are part of the classifier: a draw votes for one class (`Labels()`), or its vote is divided by `Softmax` or
+    `Sparsemax` of the scores. Whatever is certified, predicted, counted or attacked is the classifier with these votes.
 
     `noise="gaussian"` adds float32 noise in float32, whereas the theorem is about real numbers: a model built to look
     at the last bits of its input can obtain a certificate that is false. `noise="grid"` leaves no such bits: the
@@ -53,224 +49,170 @@ class SmoothedClassifier:
     drawn is exact up to a proved error, which is taken off α. It certifies inputs on that grid, and predicts for all.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module | Callable[..., Any] | Path,
-        *,
-        sigma: float,
-        num_classes: int,
-        engine: str = "auto",
-        noise: str = "gaussian",
-        levels: int | None = None,
-        seed: int = 0,
-        batch: int | str = "auto",
-    ) -> None:
-        self.sigma = check_sigma(sigma)
-        self.num_classes = check_whole("num_classes", num_classes, 2)
-        self.noise = open_noise(noise, self.sigma, levels)
-        self.seed, self.batch = check_seed(seed), check_batch(batch)
-        self.model, self.engine = model, open_engine(model, engine)
-        self._asked, self._chosen_for = (engine, self.batch), 0
+    @keywords(Classifier, Setting)
+    def __init__(self, model: Model | Engines, **given: Any) -> None:
+        computing, smoothing = split(given, Setting, Classifier)
+        self.classifier, self.setting = make(Classifier, smoothing), make(Setting, computing)
+        self._engines = model if isinstance(model, Engines) else Engines(model)
+        self._machine = ThisProcess(self._engines.open(str(self.setting.engine)), 0, "")
+        self._chosen_for = 0
         self._counted: defaultdict[str, int] = defaultdict(int)
+        self.noise = noise_of(self.classifier)
 
-    def certify(
-        self,
-        x: Any,
-        *,
-        n0: int = 100,
-        n: int = 10_000,
-        alpha: float = 0.001,
-        method: str = DEFAULT_METHOD,
-        votes: str = HARD,
-        temperature: float = 1.0,
-        interval: str = DEFAULT_INTERVAL,
-        lipschitz: float | str | None = None,
-        radii: Sequence[float] | None = None,
-        width: float | None = None,
-        max_n: int = 100_000,
-        futility: float = 0.05,
-    ) -> Certificate:
+    @property
+    def model(self) -> Model:
+        return self._engines.model
+
+    @property
+    def sigma(self) -> float:
+        return self.classifier.sigma
+
+    @property
+    def num_classes(self) -> int:
+        return self.classifier.num_classes
+
+    @property
+    def seed(self) -> int:
+        return self.setting.seed
+
+    @property
+    def engine(self) -> Engine:
+        """The engine in use; "auto" chooses one when the first draws are wanted."""
+        return self._machine.engine
+
+    @keywords(Question)
+    def certify(self, x: Any, question: Question | None = None, **given: Any) -> Certificate:
         """The radius around x within which, at risk α, the smoothed classifier provably keeps its class.
 
-        n0 draws select the class, n further draws prove the radius. With soft `votes`, or with `radii` or `width` to
-        draw as many as are needed, see `certify_batch`.
+        Asked by a `Question`, or by its keywords: n0 draws select the class, n further draws prove the radius; with
+        `radii` or `width` as many as are needed.
         """
-        return self.certify_batch(
-            [x],
-            n0=n0,
-            n=n,
-            alpha=alpha,
-            method=method,
-            votes=votes,
-            temperature=temperature,
-            interval=interval,
-            lipschitz=lipschitz,
-            radii=radii,
-            width=width,
-            max_n=max_n,
-            futility=futility,
-        )[0]
+        return self.certify_batch([x], question, **given)[0]
 
-    def certify_batch(
-        self,
-        xs: Sequence[Any],
-        *,
-        n0: int = 100,
-        n: int = 10_000,
-        alpha: float = 0.001,
-        method: str = DEFAULT_METHOD,
-        votes: str = HARD,
-        temperature: float = 1.0,
-        interval: str = DEFAULT_INTERVAL,
-        lipschitz: float | str | None = None,
-        radii: Sequence[float] | None = None,
-        width: float | None = None,
-        max_n: int = 100_000,
-        futility: float = 0.05,
-    ) -> list[Certificate]:
+    @keywords(Question)
+    def certify_batch(self, xs: Sequence[Any], question: Question | None = None, **given: Any) -> list[Certificate]:
         """One certificate for each of xs; α is the risk of each single one.
 
         With `radii` the certified radius is the largest of them that is claimed, with `width` the draws end when the
-        radius is within that share of what max_n draws would prove; `n` and `method` play no part then, and the
-        certificate's n is the number of draws used. `futility` is the chance of giving up an input that max_n draws
-        would certify; it costs certificates, never validity.
-
-        With `votes="softmax"` or `"sparsemax"` of the scores divided by `temperature`, the smoothed classifier returns
-        the class with the largest mean share, and `interval` takes the place of `method`. `lipschitz` is then a bound
-        on the ℓ2 constant of the scores that you vouch for, "product" to prove one from the layers, or "local" to
-        estimate one near each input: that basis is *estimated*, and nothing is proved.
+        radius is within that share of what max_n draws would prove, and the certificate's n is the number of draws
+        used. `futility` costs certificates, never validity. With a `lipschitz` constant that is local the basis is
+        *estimated*, and nothing is proved.
         """
-        n0, n = check_whole("n0", n0, 1), check_whole("n", n, 1)
-        find_method(method)
-        find_interval(interval)
-        plan = sequential_plan(self.sigma, alpha, radii, width, max_n, futility)
-        check_votes(votes, temperature, n0=n0, n=n, adaptive=plan is not None)
-        check_lipschitz(lipschitz, votes=votes, temperature=temperature, noise=self.noise.name, model=self.model)
+        asked = self._question(question, given)
         inputs = [as_input(x) for x in xs]
         if not inputs:
             return []
         for source in inputs:
             self.noise.check(source.array, source.id)
-        error = self.noise.error((plan.max_n if plan else n) * inputs[0].array.size)
-        level = less_error(alpha, error)
-        self._choose_engine(inputs, n0 + n)
-        if plan is not None:
-            claims = self._claims(inputs, n0, replace(plan, alpha=level))
-            facts = self.sigma, alpha, "adaptive", self.noise.name, PROVED, n0
-            return [Certificate(c.prediction, c.radius, *facts, c.n, noise_error=error) for c in claims]
-        if votes != HARD:
-            selection, estimation = self._soft_votes(inputs, n0, n, partial(shares, votes, temperature))
-            return certify_soft_batch(
-                selection,
-                estimation,
-                sigma=self.sigma,
-                votes=votes,
-                alpha=alpha,
-                interval=interval,
-                lipschitz=self._constants(inputs, lipschitz, component_constant(votes, temperature, self.num_classes)),
-                basis=ESTIMATED if lipschitz == LOCAL else PROVED,
-                noise=self.noise.name,
-                noise_error=error,
-            )
-        counts = self._votes(inputs, Fixed(inputs=len(inputs), n0=n0, n=n))
-        return certify_counts_batch(
-            counts[Phase.SELECTION],
-            counts[Phase.ESTIMATION],
-            sigma=self.sigma,
-            alpha=alpha,
-            method=method,
-            noise=self.noise.name,
+        error = noise_error(self.classifier, asked, inputs[0].array)
+        constants = self._constants(inputs, asked)
+        self._choose_engine(inputs, asked.n0 + asked.draws.expected)
+        level = less_error(asked.alpha, error)
+        schedule = asked.schedule(self.classifier, level, len(inputs))
+        tally = self._collect(inputs, schedule, Phase.ESTIMATION)
+        basis = ESTIMATED if asked.source == "local" else PROVED
+        return certificates(
+            self.classifier,
+            asked,
+            tally,
             noise_error=error,
+            constants=constants,
+            basis=basis,
+            engine=self.engine.identity,
         )
 
-    def _soft_votes(
-        self, inputs: list[Input], n0: int, n: int, map_scores: Callable[[torch.Tensor], torch.Tensor]
-    ) -> tuple[SoftVotes, SoftVotes]:
-        schedule = SelectFirst(inputs=len(inputs), n0=n0, n=n, num_classes=self.num_classes)
-        sums = {phase: SoftVotes.zeros(len(inputs), self.num_classes) for phase in schedule.draws}
-        for votes in self._executor(inputs, map_scores=map_scores).run(schedule):
-            schedule.tell(votes)
-            assert votes.soft is not None
-            soft = votes.soft
-            sums[votes.phase].add(votes.position, votes.draws, soft.sums, soft.squares, soft.products)
-        return sums[Phase.SELECTION], sums[Phase.ESTIMATION]
+    @keywords(Question, Selection)
+    def certify_dataset(
+        self,
+        data: Any,
+        question: Question | None = None,
+        *,
+        out: str | Path,
+        cluster: Cluster | None = None,
+        images: bool = True,
+        model_name: str | None = None,
+        check_determinism: bool = False,
+        verify_engine: bool = False,
+        on_progress: OnProgress = lambda draws, done: None,
+        **given: Any,
+    ) -> Run:
+        """Certifies the selected inputs of `data` into the run file `out`.
 
-    def _constants(
-        self, inputs: list[Input], lipschitz: float | str | None, factor: float
-    ) -> NDArray[np.float64] | None:
-        """`factor` times the ℓ2 constant of the scores, for each input."""
-        if lipschitz == LOCAL:
-            return factor * np.array(local_constants(self.model, [source.array for source in inputs]))
-        constant = scores_constant(lipschitz, self.model, inputs[0].array.shape)
-        return None if constant is None else np.full(len(inputs), factor * constant)
+        Called again with the same arguments it goes on where it was stopped, and ends with the votes of a run that was
+        never stopped. `data` is a data set of `smoothcert.data`, a path, or a torch map-style data set.
 
-    def _claims(self, inputs: list[Input], n0: int, plan: SequentialPlan) -> list[Claim]:
-        schedule = Adaptive(plan, inputs=len(inputs), n0=n0, num_classes=self.num_classes)
-        claims = {}
-        for votes in self._executor(inputs, at_most=BLOCK * len(inputs)).run(schedule):
-            if claim := schedule.tell(votes):
-                claims[claim.position] = claim
-        return [claim for _, claim in sorted(claims.items())]
+        Parts of a run that are certified by `shard` are joined by `store.shards.merge_runs`. With a `cluster` its
+        workers draw, and this process writes. Thumbnails are kept as `images`. `check_determinism` draws some votes
+        again at the end; where they are others the run certifies nothing. Engine and batch are measured unless the
+        classifier was given them, and kept in the file: a resumed run uses them again.
+        """
+        selecting, asking = split(given, Selection, Question)
+        dataset = as_dataset(data)
+        asked = Plan(
+            self.classifier,
+            self._question(question, asking),
+            dataclasses.replace(self.setting, cluster=cluster),
+            make(Selection, selecting).of(dataset),
+        )
+        care = Care(images, model_name, check_determinism, verify_engine, on_progress)
+        return certify_into(Path(out), self._engines, dataset, asked, care)
 
-    def predict(self, x: Any, *, n: int = 1_000, alpha: float = 0.001) -> int:
+    def predict(self, x: Any, *, n: int = 1_000, alpha: float = Question.alpha) -> int:
         """The smoothed classifier's class at x, or ABSTAIN; wrong with probability at most α."""
         return self.predict_batch([x], n=n, alpha=alpha)[0]
 
-    def predict_batch(self, xs: Sequence[Any], *, n: int = 1_000, alpha: float = 0.001) -> list[int]:
+    def predict_batch(self, xs: Sequence[Any], *, n: int = 1_000, alpha: float = Question.alpha) -> list[int]:
         """`predict` for each of xs."""
-        check_whole("n", n, 1)
+        draws = self.classifier.votes.predict_draws(check_whole("n", n, 1))
         check_level(alpha)
         inputs = [as_input(x) for x in xs]
         if not inputs:
             return []
-        blocks = (b for i in range(len(inputs)) for b in blocks_of(i, Phase.PREDICT, n))
         level = less_error(alpha, self.noise.error(n * inputs[0].array.size))
         self._choose_engine(inputs, n)
-        return [int(k) for k in top_class(self._votes(inputs, blocks)[Phase.PREDICT], level)]
+        schedule = self.classifier.votes.schedule(len(inputs), draws, self.num_classes)
+        return [int(k) for k in self.classifier.votes.predict(self._collect(inputs, schedule, Phase.PREDICT), level)]
 
-    def count(self, x: Any, n: int) -> NDArray[np.int64]:
-        """The votes of n draws at x, shape (c,). Further calls draw further noise: no draw is counted twice."""
+    def count(self, x: Any, n: int) -> NDArray[Any]:
+        """The votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw is
+        counted twice."""
         source = as_input(x)
         self._choose_engine([source], check_whole("n", n, 1))
         start = self._counted[source.id]
         draws = start * BLOCK + n
         self._counted[source.id] = -(-draws // BLOCK)
-        counts: NDArray[np.int64] = self._votes([source], blocks_of(0, Phase.COUNT, draws, start))[Phase.COUNT][0]
-        return counts
+        schedule = Fixed(inputs=1, draws={Phase.COUNT: draws}, start=start)
+        votes: NDArray[Any] = self.classifier.votes.total(self._collect([source], schedule, Phase.COUNT))[0]
+        return votes
 
-    def _votes(self, inputs: list[Input], blocks: Iterable[Block]) -> dict[Phase, NDArray[np.int64]]:
-        """The counts (inputs, classes) of each phase."""
-        shape = len(inputs), self.num_classes
-        counts: defaultdict[Phase, NDArray[np.int64]] = defaultdict(lambda: np.zeros(shape, dtype=np.int64))
-        for votes in self._executor(inputs).run(blocks):
-            counts[votes.phase][votes.position, votes.classes] += votes.counts
-        return counts
+    def _question(self, question: Question | None, given: dict[str, Any]) -> Question:
+        said = [name for name, value in given.items() if value is not None]
+        if question is not None and said:
+            raise InputError(f"`{min(said)}` is part of a question, and a whole one is given: leave one of them out.")
+        return (Question.of(**given) if question is None else question).about(self.classifier)
+
+    def _constants(self, inputs: list[Input], question: Question) -> NDArray[np.float64] | None:
+        """The ℓ2 constant of the scores, for each input."""
+        constant = constant_of(question, self.model, inputs[0].array, None)
+        if question.source == "local":
+            return local_constants(self.model, [source.array for source in inputs])
+        return None if constant is None else np.full(len(inputs), constant)
 
     def _choose_engine(self, inputs: list[Input], draws: int) -> None:
         """Engine and batch for so many draws of each input: chosen once, and again where far more are wanted."""
-        engine, batch = self._asked
-        measured, draws = engine == "auto" and isinstance(self.model, torch.nn.Module), draws * len(inputs)
+        measured, draws = self.setting.engine == "auto" and isinstance(self.model, torch.nn.Module), draws * len(inputs)
         if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
-            choice = choose_engine(self.model, engine, batch, inputs[0].array, sigma=self.sigma, draws=draws)
-            self.engine, self.batch, self._chosen_for = choice.engine, choice.batch, draws
+            machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
+            assert isinstance(machine, ThisProcess)
+            self._machine, self._chosen_for = machine, draws
 
-    def _executor(
-        self,
-        inputs: list[Input],
-        at_most: int | None = None,
-        map_scores: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    ) -> Executor:
-        """Sampling with the chosen batch, or a smaller one where fewer rows than that are wanted at a time."""
-        assert isinstance(self.batch, int)
-        return Executor(
-            self.engine,
-            inputs.__getitem__,
-            noise=self.noise,
-            num_classes=self.num_classes,
-            seed=self.seed,
-            batch=self.batch if at_most is None else min(self.batch, at_most),
-            shares=map_scores,
-        )
+    def _collect(self, inputs: list[Input], schedule: Schedule, last: Phase) -> Tally:
+        """The votes that a schedule wants, with the chosen engine and batch, or a smaller one where fewer rows than
+        that are wanted at a time."""
+        at_most = BLOCK * len(inputs) if schedule.looks else self._machine.batch
+        setting = self.setting.settled(self.engine.identity, min(self._machine.batch, at_most))
+        executor = self._machine.executor(inputs.__getitem__, job_of(self.classifier, setting))
+        return collect(executor, schedule, self.classifier, len(inputs), last)
 
 
 def as_input(x: Any) -> Input:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
 UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 """Control characters, marks that turn the direction of writing, and halves of characters."""
@@ -26,3 +27,14 @@ def csv_cell(text: str) -> str:
     "'=1+1"
     """
     return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def html_table(fields: dict[str, str]) -> str:
+    """A table of one row under its heads.
+
+    >>> html_table({"σ": "0.5"})
+    '<table><tr><th>σ</th></tr><tr><td>0.5</td></tr></table>'
+    """
+    rows = (("th", list(fields)), ("td", list(fields.values())))
+    cells = [f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>" for tag, texts in rows]
+    return f"<table>{''.join(cells)}</table>"

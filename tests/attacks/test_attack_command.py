@@ -9,10 +9,9 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from smoothcert import RunError, certify_dataset, open_run
-from smoothcert.cli import app, main
+from smoothcert import RunError, SmoothedClassifier, open_run
+from smoothcert.cli import main
 from smoothcert.models import load_model
 from smoothcert.store.schema import Claim, pack_claim
 
@@ -94,10 +93,8 @@ def run(folder):
     spec = spec_from_file_location("halves_of_the_run", folder / "halves.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    path = folder / "run.smoothcert"
-    return certify_dataset(
-        module.halves(), folder / "data.npz", sigma=0.5, width=0.1, max_n=3_000, batch=500, engine="torch", out=path
-    )
+    smoothed = SmoothedClassifier(module.halves(), sigma=0.5, num_classes=2, batch=500, engine="torch")
+    return smoothed.certify_dataset(folder / "data.npz", width=0.1, max_n=3_000, out=folder / "run.smoothcert")
 
 
 def tampered(run, name, factor):
@@ -113,10 +110,10 @@ def tampered(run, name, factor):
     return path
 
 
-def test_help_shows_examples():
-    result = CliRunner().invoke(app, ["attack", "--help"])
-    assert result.exit_code == 0
-    assert "smoothcert attack" in result.output
+def test_help_shows_examples(attack):
+    code, said = attack("--help")
+    assert code == 0
+    assert "Example: smoothcert attack digits_cnn digits --eps" in said
 
 
 def test_robust_accuracy_and_smallest_perturbations(folder, attack):
@@ -144,6 +141,17 @@ def test_the_smoothed_classifier(folder, attack):
     assert "smoothed classifier, gaussian noise σ = 0.1" in said
     norms = [row["norm"] for row in json.loads((folder / "smoothed.json").read_text())["inputs"]]
     assert norms[:2] == [None, pytest.approx(0.6, abs=0.03)]
+
+
+def test_the_smoothed_classifier_of_soft_votes(folder, attack):
+    """By symmetry its boundary is that of the labels."""
+    soft = ("--sigma", "0.1", "--votes", "softmax", "--temperature", "0.5")
+    code, said = attack("halves:halves", "data.npz", "--eps", "0.4,1", *soft, "--out", "soft.json")
+    assert code == 0
+    assert "σ = 0.1, softmax votes" in said
+    record = json.loads((folder / "soft.json").read_text())
+    assert (record["votes"], record["temperature"], record["steps"], record["n"]) == ("softmax", 0.5, 20, 1000)
+    assert [row["norm"] for row in record["inputs"]][:2] == [None, pytest.approx(0.6, abs=0.03)]
 
 
 def test_no_certificate_of_a_run_is_broken(run, attack):
@@ -176,7 +184,8 @@ def test_a_radius_that_is_three_times_too_large_is_caught(folder, run, attack):
 def test_a_run_of_the_shipped_network_on_grid_noise_holds(tmp_path, attack):
     network = load_model("digits_cnn", device="cpu")
     path = tmp_path / "digits.smoothcert"
-    certify_dataset(network, "digits", sigma=0.25, noise="grid", levels=16, n=1_000, limit=5, batch=100, out=path)
+    smoothed = SmoothedClassifier(network, sigma=0.25, num_classes=10, noise="grid", levels=16, batch=100)
+    smoothed.certify_dataset("digits", n=1_000, limit=5, out=path)
     code, said = attack("digits_cnn", "digits", "--against", path, "--n", 300)
     assert code == 0
     assert "None was broken" in said
@@ -186,14 +195,16 @@ def test_a_run_of_the_shipped_network_on_grid_noise_holds(tmp_path, attack):
     ("arguments", "message"),
     [
         (("halves:others", "data.npz", "--against", "run.smoothcert"), "is a run of another model"),
-        (("halves:halves", "others.npz", "--against", "run.smoothcert"), "is a run on other data"),
+        (("halves:halves", "others.npz", "--against", "run.smoothcert"), "other data (files, --resize or --crop"),
         (("halves:halves", "data.npz", "--against", "none.smoothcert"), "there is no run file"),
         (("halves:halves", "data.npz", "--against", "run.smoothcert", "--sigma", "1"), "leave out what says otherwise"),
+        (("halves:halves", "data.npz", "--against", "run.smoothcert", "--votes", "softmax"), "leave out what says"),
+        (("halves:halves", "data.npz", "--eps", "1", "--levels", "8"), "--levels says nothing of the model itself"),
         (("halves:halves", "data.npz"), "say where to search"),
         (("halves:halves", "data.npz", "--eps", "0.5", "--against", "run.smoothcert"), "say where to search"),
         (("halves:halves", "data.npz", "--eps", "far"), "is no list of numbers"),
         (("halves:halves", "data.npz", "--eps", "-1"), "eps must be positive"),
-        (("halves:halves", "data.npz", "--eps", "1", "--out", "a.txt"), "neither .json nor .csv"),
+        (("halves:halves", "data.npz", "--eps", "1", "--out", "a.txt"), "neither .json nor .csv: choose another --out"),
         (("halves:labels", "data.npz", "--eps", "1"), "returns labels, which have no gradient"),
         (("model.onnx", "data.npz", "--eps", "1"), "only a torch module gives"),
     ],

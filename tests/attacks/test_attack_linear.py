@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import ABSTAIN, SmoothedClassifier, attacks
+from smoothcert import ABSTAIN, Labels, SmoothedClassifier, Softmax, Sparsemax, attacks
 
 SIZE = 12
 
@@ -44,6 +44,25 @@ def test_between_two_classes_the_distance_is_found(rng):
     assert near.sum() >= 15
     decided = abs(exact[:, None] / eps - 1) > 0.01
     assert (attack.success == (exact[:, None] < eps))[decided].all()
+
+
+def test_a_data_set_is_attacked_in_parts(rng, tmp_path):
+    """More inputs than one part has, and only those that are asked for; each is attacked as it would be alone."""
+    module, xs = linear(2, rng), rng.normal(size=(140, 3, 2, 2)).astype(np.float32)
+    labels, exact = distances(module, xs)
+    np.savez(tmp_path / "data.npz", x=xs, y=labels)
+    told = []
+    found = attacks.attack_dataset(
+        module, tmp_path / "data.npz", [1.0, 2.0], skip=2, limit=60, steps=20, on_progress=lambda *now: told.append(now)
+    )
+    chosen = slice(0, 120, 2)
+    assert found.ids == [str(row) for row in range(140)[chosen]]
+    assert found.labels == labels[chosen].tolist()
+    whole = attacks.pgd(module, xs[chosen], labels[chosen], [1.0, 2.0], steps=20)
+    np.testing.assert_allclose(found.norms, whole.norms, rtol=1e-3)
+    assert (found.norms >= exact[chosen] * (1 - 1e-5)).all()
+    assert told == [(50 * 2 * 20, 50 / 60), (60 * 2 * 20, 1.0)]
+    assert (found.settings["steps"], found.settings["step"], found.settings["eps"]) == (20, 0.2, [1.0, 2.0])
 
 
 def test_among_many_classes_nothing_is_found_below_the_distance(rng):
@@ -110,12 +129,14 @@ def test_perturbations_lie_in_their_balls(rng, scale):
         assert (fooled == found).all()
 
 
-def test_a_radius_that_is_true_holds_and_its_triple_is_broken(rng):
-    """The certificate of a half-space nearly attains the distance."""
+@pytest.mark.parametrize("votes", [Labels(), Softmax(0.5), Sparsemax(4.0)], ids=str)
+def test_a_radius_that_is_true_holds_and_its_triple_is_broken(rng, votes):
+    """The certificate of a half-space nearly attains the distance; that of shares too, whose two classes change places
+    where those of the scores do, by symmetry."""
     module, xs = linear(2, rng), rng.normal(size=(6, SIZE)).astype(np.float32)
     labels, exact = distances(module, xs)
     xs, labels, exact = xs[exact > 0.1], labels[exact > 0.1], exact[exact > 0.1]
-    smoothed = SmoothedClassifier(module, sigma=float(np.median(exact)), num_classes=2)
+    smoothed = SmoothedClassifier(module, sigma=float(np.median(exact)), num_classes=2, votes=votes)
     certificates = smoothed.certify_batch(list(xs), n=5_000)
     kept = [i for i, c in enumerate(certificates) if not c.abstained and c.radius > 0.6 * exact[i]]
     assert len(kept) >= 3
@@ -128,5 +149,5 @@ def test_a_radius_that_is_true_holds_and_its_triple_is_broken(rng):
     for violation, i, radius in zip(broken.violations, kept, 3 * radii, strict=True):
         assert violation.found not in (labels[i], ABSTAIN)
         assert exact[i] < np.linalg.norm(violation.delta) == violation.norm < violation.radius == radius
-        again = SmoothedClassifier(module, sigma=smoothed.sigma, num_classes=2, seed=1)
+        again = SmoothedClassifier(module, sigma=smoothed.sigma, num_classes=2, votes=votes, seed=1)
         assert again.predict(xs[i] + violation.delta) == violation.found

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import InputError, RunError, SmoothedClassifier, attacks
-from smoothcert.attacks.ascent import ascend
+from smoothcert import InputError, RunError, SmoothedClassifier, Softmax, attacks
+from smoothcert.attacks.ascent import Ascent, ascend
 from smoothcert.attacks.gradients import differentiable
 from smoothcert.data import digits
 from smoothcert.models import load_model
+from smoothcert.plan import Classifier
 from smoothcert.sampling.blocks import Input
 
 CPU = torch.device("cpu")
@@ -35,8 +36,8 @@ def last_points(network, examples, eps, steps=40, **options):
     """Where the ascents of the paper end, before anything is made of them."""
     inputs, (_, labels) = [Input(e.id, e.array) for e in examples], arrays(examples)
     with differentiable(network) as scores:
-        radii = np.full(len(inputs), eps)
-        return ascend(scores, inputs, labels, radii, steps=steps, step=0.2, device=CPU, batch=1000, **options)
+        ascent = Ascent(steps, step=0.2, batch=1000, **options)
+        return ascend(scores, inputs, labels, np.full(len(inputs), eps), ascent, CPU)
 
 
 class TestFoolbox:
@@ -86,16 +87,8 @@ def test_random_starts_fill_the_ball(network, examples):
 
     inputs = [Input(str(i), np.zeros(3, dtype=np.float32)) for i in range(2000)]
     with torch.no_grad():
-        points = ascend(
-            nothing,
-            inputs,
-            np.zeros(2000, dtype=np.int64),
-            np.full(2000, 0.5),
-            steps=1,
-            step=1e-9,
-            device=CPU,
-            random_start=True,
-        )
+        ascent = Ascent(steps=1, step=1e-9, random_start=True)
+        points = ascend(nothing, inputs, np.zeros(2000, dtype=np.int64), np.full(2000, 0.5), ascent, CPU)
     assert stats.kstest((np.linalg.norm(points, axis=1) / 0.5) ** 3, "uniform").pvalue > 1e-3
     assert abs(points.mean(axis=0)).max() < 4 * 0.5 / np.sqrt(5 * 2000)
 
@@ -122,8 +115,8 @@ def test_the_smoothed_attack_beats_the_plain_one_on_the_smoothed_classifier(netw
     noise = 0.25 * torch.randn(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     with differentiable(network) as scores:
         ends = [
-            ascend(scores, inputs, labels, np.full(40, 0.7), steps=20, step=None, device=CPU, sigma=s, draws=m)
-            for s, m in ((0.0, 1), (0.25, 16))
+            ascend(scores, inputs, labels, np.full(40, 0.7), Ascent(20, draws=m), CPU, classifier)
+            for classifier, m in ((None, 1), (Classifier(0.25, 10), 16))
         ]
         shares = []
         for points in ends:
@@ -132,6 +125,20 @@ def test_the_smoothed_attack_beats_the_plain_one_on_the_smoothed_classifier(netw
             shares.append(probabilities[np.arange(40), labels])
     lower = shares[0] - shares[1]
     assert lower.mean() / (lower.std() / np.sqrt(40)) > norm.ppf(0.999)
+
+
+def test_an_ascent_follows_the_temperature_of_soft_votes(network, examples):
+    """Votes by softmax of the scores / T are those by softmax of a network whose scores are divided by T."""
+    inputs, labels = [Input(e.id, e.array) for e in examples[:10]], arrays(examples[:10])[1]
+
+    def ends(scores, temperature):
+        classifier = Classifier(0.25, 10, votes=Softmax(temperature))
+        return ascend(scores, inputs, labels, np.full(10, 0.7), Ascent(5, draws=8), CPU, classifier)
+
+    with differentiable(network) as scores:
+        divided = ends(lambda x: scores(x) / 4, 1.0)
+        np.testing.assert_allclose(ends(scores, 4.0), divided, atol=1e-5)
+        assert abs(ends(scores, 1.0) - divided).max() > 1e-2
 
 
 def test_a_larger_ball_more_never_loses_a_success(network, examples):
@@ -233,6 +240,7 @@ X = np.zeros((2, 1, 8, 8), dtype=np.float32)
         ({"steps": 0}, InputError, "steps must be a whole number"),
         ({"step": -1.0}, InputError, "step must be a positive number"),
         ({"batch": 0}, InputError, "batch must be a whole number"),
+        ({"seed": 0.5}, InputError, "seed must be a whole number"),
         ({"bounds": (0.5, 1)}, InputError, "outside the box"),
     ],
 )

@@ -17,7 +17,7 @@ from scipy import special, stats
 from smoothcert.bounds.binomial import lower_quantile
 from smoothcert.bounds.pairwise import pairwise_margin
 from smoothcert.bounds.sequential import BOUND_GROWTH, MONO, PAIRWISE, Decision, SequentialPlan, choose_test, decide
-from smoothcert.bounds.spending import boundary, crossing_probability, give_up, levels, looks
+from smoothcert.bounds.spending import boundary, crossing_probability, give_up, looks, portions
 from smoothcert.errors import InputError
 
 Counts = NDArray[np.int64]
@@ -49,7 +49,7 @@ def test_looks_need_whole_blocks(max_n: int) -> None:
 
 @given(st.integers(1, 2000), st.floats(1e-6, 0.5))
 def test_the_levels_of_all_looks_add_up_to_alpha(blocks: int, alpha: float) -> None:
-    shares = levels(looks(100 * blocks, 2.0), alpha)
+    shares = portions(looks(100 * blocks, 2.0), alpha)
     assert np.all(shares > 0)
     assert shares.sum() == pytest.approx(alpha, rel=1e-12)
 
@@ -237,7 +237,7 @@ def most(alpha: float, runs: int) -> float:
 @pytest.mark.parametrize(("t", "z"), NULLS[1:])
 def test_pairwise_claims_err_with_probability_at_most_alpha(t: float, z: float) -> None:
     alpha, runs, at = 0.05, 20_000, looks(300, BOUND_GROWTH)
-    assert false_claims(t, z, at, levels(at, alpha), runs) <= most(alpha, runs)
+    assert false_claims(t, z, at, portions(at, alpha), runs) <= most(alpha, runs)
 
 
 def test_pairwise_claims_at_level_alpha_at_every_look_are_not_valid() -> None:
@@ -249,7 +249,7 @@ def test_pairwise_claims_at_level_alpha_at_every_look_are_not_valid() -> None:
 @pytest.mark.parametrize(("t", "z"), NULLS)
 def test_a_million_pairwise_runs_err_with_probability_at_most_alpha(t: float, z: float) -> None:
     alpha, runs, at = 0.001, 1_000_000, looks(2_000, BOUND_GROWTH)
-    assert false_claims(t, z, at, levels(at, alpha), runs) <= most(alpha, runs)
+    assert false_claims(t, z, at, portions(at, alpha), runs) <= most(alpha, runs)
 
 
 def path(shares: list[float], at: tuple[int, ...], seed: int) -> Counts:
@@ -264,7 +264,7 @@ def test_pairwise_claims_are_what_the_bound_at_the_level_of_the_look_proves(seed
     at = looks(plan.max_n, BOUND_GROWTH)
     counts = path([0.45, 0.2, 0.2, 0.15], at, seed)
     rivals = counts[:, 1:].max(axis=1)
-    proved = pairwise_margin(counts[:, 0], rivals, np.array(at), levels(at, plan.alpha)).max() / 2
+    proved = pairwise_margin(counts[:, 0], rivals, np.array(at), portions(at, plan.alpha)).max() / 2
     assert 0.2 < proved < 2.0
     largest = max(r for r in plan.radii if r <= proved)
     assert decide(plan, [45, 20, 20, 15], counts) == Decision(largest, True, plan.max_n)
@@ -292,7 +292,7 @@ def test_until_width_stops_as_soon_as_the_width_is_reached(votes: list[int], tes
         n1, nj, _ = (np.array([max(votes), sorted(votes)[-2], 100]) * n // 100).tolist()
         return 2.0 * float(lower_quantile(n1, n, level) if test == MONO else pairwise_margin(n1, nj, n, level) / 2)
 
-    by_look = [proved(n, a) for n, a in zip(at, levels(at, plan.alpha), strict=True)]
+    by_look = [proved(n, a) for n, a in zip(at, portions(at, plan.alpha), strict=True)]
     enough = [n for n, radius in zip(at, by_look, strict=True) if radius >= 0.8 * proved(plan.max_n, plan.alpha) > 0]
     decision = decide(plan, votes, counts)
     assert decision.stop

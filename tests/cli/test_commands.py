@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pickle
+import re
 import signal
 import sqlite3
 import subprocess
@@ -112,6 +113,24 @@ def test_help_of_every_command_shows_an_example():
         assert f"smoothcert {command}" in result.output
 
 
+def test_certify_has_the_options_of_all_nouns_with_their_defaults():
+    from typer.testing import CliRunner
+
+    from smoothcert.cli import app
+
+    text = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["certify", "--help"]).output
+    _, *parts = re.split(r"--([\w-]+) +<", text)
+    shown = dict(zip(parts[::2], parts[1::2], strict=True))
+    for flag, default in (("n0", "100"), ("alpha", "0.001"), ("seed", "0"), ("skip", "1"), ("engine", "auto")):
+        assert f"[default: {default}]" in shown[flag], flag
+    for flag, usual in (("n", "(10 000)"), ("max-n", "(100 000)"), ("futility", "(0.05)"), ("temperature", "(1)")):
+        assert usual in shown[flag], flag
+    assert "[required]" in shown["sigma"]
+    given = {"num-classes", "noise", "levels", "votes", "method", "radii", "until-width", "lipschitz", "batch", "limit"}
+    assert shown.keys() >= given | {"shard", "cluster", "workers", "cpus-per-worker", "gpus-per-worker", "out"}
+    assert not any("[required]" in shown[flag] for flag in given)
+
+
 def test_the_table_at_the_end(folder):
     result = smoothcert(folder, *CERTIFY, "--out", "run.smoothcert")
     for words in ("certified accuracy", "average certified radius", "abstained", "30 inputs", "draws/s"):
@@ -144,7 +163,15 @@ def test_recertify_every_method_without_the_model(folder):
 def test_show(folder):
     result = smoothcert(folder, "show", "run.smoothcert")
     assert result.returncode == 0
-    for words in ("mine:linear", "30 of 30 inputs", "plan: sigma", "torch"):
+    for words in (
+        "mine:linear",
+        "30 of 30 inputs",
+        "classifier: sigma",
+        "question: n0",
+        "setting: engine",
+        "selection: skip",
+        "torch",
+    ):
         assert words in result.stdout
 
 
@@ -258,6 +285,16 @@ class TestBadInput:
             (("--num-classes", "4"), "returned 3 scores for input 0, expected 4"),
             (("--radii", "0.1", "--n", "500"), "--n says nothing with --radii"),
             (("--max-n", "500"), "--max-n says nothing without --radii"),
+            (("--radii", "0.1", "--until-width", "0.1"), "ask either for --radii or for --until-width, not both"),
+            (("--radii", "0.1;0.2"), "'0.1;0.2' is no list of numbers such as 0.25,0.5"),
+            (("--votes", "fuzzy"), "unknown votes 'fuzzy': choose one of labels, softmax"),
+            (("--temperature", "0.5"), "--temperature says nothing about labels votes"),
+            (("--lipschitz", "steep", "--votes", "softmax"), "lipschitz must be a positive number, product or local"),
+            (("--gpus-per-worker", "1"), "pass --cluster or --workers"),
+            (
+                ("--shard", "1/2", "--batch", "auto"),
+                "drawn in batches of one size to give the votes of one run: pass --batch",
+            ),
             (("--out", "no/folder/run.smoothcert"), "does not exist"),
             (("--out", "/proc/run.smoothcert"), "cannot be opened"),
             (("--out", "data.npz"), "is not a smoothcert run file"),

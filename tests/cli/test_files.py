@@ -66,7 +66,8 @@ def test_doctor(folder):
     (folder / "run.smoothcert").write_bytes(content.replace(b"estimation", b"estimatio!", 1))
     shown = smoothcert(folder, "show", "run.smoothcert")
     assert shown.returncode == 1
-    assert "smoothcert doctor run.smoothcert --out NEW" in shown.stderr
+    assert "run.smoothcert has damaged votes" in shown.stderr
+    assert "`smoothcert doctor RUN --out NEW` copies what is intact" in shown.stderr
     damaged = smoothcert(folder, "doctor", "run.smoothcert", "--out", "saved.smoothcert")
     assert damaged.returncode == 1
     assert "run.smoothcert is damaged" in damaged.stdout

@@ -34,7 +34,7 @@ def test_data_on_a_grid_get_grid_noise_unless_told_otherwise(invoke, data, optio
     result = invoke("certify", "digits_cnn", data, *QUICK, *options, "--out", "run")
     assert result.exit_code == 0, result.output
     plan = open_run("run").plan
-    assert (plan.noise, plan.levels, plan.noise_error > 0) == (noise, levels, noise == "grid")
+    assert (plan.classifier.noise, plan.classifier.levels, plan.noise_error > 0) == (noise, levels, noise == "grid")
     for output in (result.output, invoke("show", "run").output):
         assert f"noise: {noise}" in output
         assert (f"of 1/{levels}, error {plan.noise_error:.2g} taken off α" in output) == (noise == "grid")
@@ -46,7 +46,7 @@ def test_data_on_a_grid_get_grid_noise_unless_told_otherwise(invoke, data, optio
     ("data", "options", "message"),
     [
         ("floats.npz", ("--noise", "grid"), "input 0 has values that are no multiples of 1/255"),
-        ("floats.npz", ("--noise", "gaussian", "--levels", "255"), "--levels says nothing with gaussian noise"),
+        ("floats.npz", ("--noise", "gaussian", "--levels", "255"), "`levels` says nothing with gaussian noise"),
         ("pixels.npz", ("--noise", "pink"), "unknown noise 'pink': choose one of gaussian, grid"),
         ("pixels.npz", ("--levels", "0"), "levels must be a whole number of at least 1"),
         ("pixels.npz", ("--alpha", "1e-14"), "alpha = 1e-14 is not above"),

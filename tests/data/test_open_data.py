@@ -48,9 +48,10 @@ def test_all_but_parquet_works_without_pyarrow(tmp_path):
         sys.modules["pyarrow"] = None
         import smoothcert.cli
         from pathlib import Path
-        from smoothcert import InputError, certify_dataset
+        from smoothcert import InputError, SmoothedClassifier
         from smoothcert.store.export import export_run
-        run = certify_dataset(lambda x: x[:, :2], "d.npz", sigma=0.5, n=10, num_classes=2, out=Path("run"))
+        smoothed = SmoothedClassifier(lambda x: x[:, :2], sigma=0.5, num_classes=2)
+        run = smoothed.certify_dataset("d.npz", n=10, out=Path("run"))
         export_run(run, Path("out.csv"), "csv")
         for wrong in (
             lambda: smoothcert.data.open_data("d.parquet"),

@@ -23,7 +23,11 @@ from smoothcert import InputError, RunError
 from smoothcert.store import file as run_file
 from smoothcert.store.file import RunFile
 
-PLANS = {"fixed": {}, "adaptive": {"radii": [0.1, 0.25], "max_n": 2000}, "soft": {"votes": "softmax"}}
+PLANS = {
+    "fixed": {},
+    "adaptive": {"radii": [0.1, 0.25], "max_n": 2000, "n": None, "method": None},
+    "soft": {"votes": "softmax", "method": None},
+}
 SURVIVED: Counter[str] = Counter()
 KILLS = 8
 FINISHED, INTERRUPTED, FAILED, REFUSED = 0, 130, 3, 4
@@ -51,11 +55,11 @@ def facts(run):
     """All that a run says of its inputs."""
     tally = run.tally
     return (
-        tally.ids,
-        tally.labels.tolist(),
+        run.ids,
+        run.labels.tolist(),
         tally.selections.tolist(),
         tally.estimations.tolist(),
-        [a.tolist() for s in tally.soft or () for a in (s.sums, s.squares, s.products)],
+        [a.tolist() for s in tally.shares or () for a in (s.sums, s.squares, s.products)],
         [(c.prediction, c.radius, c.n) for c in run.certificates()],
     )
 

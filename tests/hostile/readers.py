@@ -1,6 +1,7 @@
 """Every reader of a file, as a function of a folder: what is in `in` is read, what is written goes to `out`."""
 
 import io
+import shutil
 from contextlib import redirect_stdout, suppress
 from functools import partial
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import torch
 
 from smoothcert import InputError, RunError, open_run
+from smoothcert.cli.recertify import recertify
 from smoothcert.cli.show import show
 from smoothcert.data import open_data
 from smoothcert.models import load_weights
@@ -16,7 +18,9 @@ from smoothcert.report.write import write_report
 from smoothcert.sampling.engines.onnx import OnnxFileEngine
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.export import WRITERS, export_run
+from smoothcert.store.file import RunFile
 from smoothcert.store.logs import import_logs
+from smoothcert.store.shards import merge_runs
 
 pa.set_memory_pool(pa.system_memory_pool())  # the others reserve a gigabyte at once, which is all that a child has
 
@@ -34,7 +38,10 @@ def read_run(folder):
         lambda: open_run(path)._repr_html_(),
         *(partial(exported, path, out, kind) for kind in WRITERS),
         *(partial(reported, path, out, kind) for kind in TABLES),
+        partial(recertified, path),
         lambda: diagnose(path, out / "copy"),
+        partial(merged, path, out),
+        partial(opened_to_write, path, out),
     ):
         try:
             act()
@@ -55,6 +62,22 @@ def exported(path, out, kind):
 
 def reported(path, out, kind):
     write_report([open_run(path)], out / f"report.{kind}", kind)
+
+
+def recertified(path):
+    with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
+        recertify(path)
+
+
+def merged(path, out):
+    if open_run(path).plan.selection.shard is not None:
+        merge_runs([path], out / "merged")
+
+
+def opened_to_write(path, out):
+    """As certify opens it to go on: it is locked and brought up to date."""
+    shutil.copy(path, out / "again")
+    RunFile.open_to_write(out / "again").close()
 
 
 def read_log(folder):

@@ -1,5 +1,6 @@
 """Files made to do harm: to run something, to fill the memory, to never end. Each is refused with one sentence."""
 
+import copy
 import io
 import json
 import os
@@ -9,6 +10,8 @@ import sqlite3
 import struct
 import zipfile
 import zlib
+from functools import reduce
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save
 
-from hostile.fuzzing import is_one_sentence
+from hostile.fuzzing import is_harmless, is_one_sentence
 from hostile.readers import (
     network,
     read_checkpoint,
@@ -30,13 +33,16 @@ from hostile.readers import (
     read_log,
     read_onnx,
     read_run,
+    shown,
 )
 from interruptible import certify
-from smoothcert import InputError
+from smoothcert import InputError, open_run
 from smoothcert.data import open_data, parquet
 from smoothcert.models import load_model
 from smoothcert.store import schema
-from smoothcert.store.schema import Info, from_json, meta_checksum
+from smoothcert.store.schema import Info, info_from_json, meta_checksum
+
+FORMAT_2 = Path(__file__).parent.parent / "data" / "format-2-labels.smoothcert"
 
 
 class Canary:
@@ -270,17 +276,23 @@ def run_bytes(tmp_path_factory):
     return path.read_bytes()
 
 
-@pytest.fixture
-def forged(run_bytes, tmp_path):
-    """The run file after some statements, its checksum of the plan mended."""
+@pytest.fixture(scope="module")
+def soft_bytes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("forged") / "run.smoothcert"
+    certify(path, n=250, votes="softmax", lipschitz=2.0, method=None)
+    return path.read_bytes()
 
-    def forge(*statements, **changes):
+
+@pytest.fixture
+def forge(tmp_path):
+    """A run file after some statements, its plan as `change` returns it or as text, and its checksum mended."""
+
+    def forged(content, *statements, change=lambda plan: plan, text=None):
         path = tmp_path / "forged"
-        path.write_bytes(run_bytes)
+        path.write_bytes(content)
         with sqlite3.connect(path) as db:
             meta = dict(db.execute("SELECT key, value FROM meta"))
-            for name, values in changes.items():
-                meta[name] = json.dumps({**json.loads(meta[name]), **values})
+            meta["plan"] = text or json.dumps(change(json.loads(meta["plan"])))
             del meta["checksum"]
             rows = {**meta, "checksum": meta_checksum(meta)}
             db.executemany("REPLACE INTO meta VALUES (?, ?)", rows.items())
@@ -289,7 +301,27 @@ def forged(run_bytes, tmp_path):
         db.close()
         return path.read_bytes()
 
-    return forge
+    return forged
+
+
+def at(place, value):
+    """Puts the value there, or takes what is there away."""
+
+    def change(plan):
+        *outer, last = place.split(".")
+        noun = plan
+        for name in outer:
+            noun = noun[name]
+        if value is GONE:
+            del noun[last]
+        else:
+            noun[last] = value
+        return plan
+
+    return change
+
+
+GONE = object()
 
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
@@ -324,18 +356,18 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
         "key",
     ],
 )
-def test_run_files_with_other_tables_and_values(refuses, forged, statements):
-    assert refuses(read_run, "run.smoothcert", forged(*statements))
+def test_run_files_with_other_tables_and_values(refuses, run_bytes, forge, statements):
+    assert refuses(read_run, "run.smoothcert", forge(run_bytes, *statements))
 
 
 @pytest.mark.parametrize("size", [(64_000, 64_000), (5_000, 5_000), (65, 65), (3, 2)])
-def test_thumbnails_that_are_bombs_or_unlike_the_others(refuses, forged, size):
+def test_thumbnails_that_are_bombs_or_unlike_the_others(refuses, run_bytes, forge, size):
     content = saved(Image.new("L", (3, 2)), "PNG") if size == (3, 2) else png(*size)
     statement = f"UPDATE inputs SET thumbnail = x'{content.hex()}' WHERE position = 5"
-    assert "thumbnail" in refuses(read_run, "run.smoothcert", forged(statement))
+    assert "thumbnail" in refuses(read_run, "run.smoothcert", forge(run_bytes, statement))
 
 
-PLANS = [
+FLAT_PLANS = [
     {"num_classes": 10**9},
     {"num_classes": 0},
     {"total": 10**15},
@@ -347,22 +379,202 @@ PLANS = [
     {"n": 10**30},
     {"n0": True},
     {"method": "\x1b[2J"},
+    {"method": ["mono"]},
     {"noise": "loud"},
-    {"radii": "wide"},
+    {"method": "adaptive", "radii": "wide"},
+    {"method": "adaptive", "radii": [], "width": None},
+    {"method": "adaptive", "radii": [0.1], "futility": None},
     {"noise_error": 1.0},
     {"votes": None},
-    {"temperature": 0},
+    {"votes": ["softmax"]},
+    {"votes": "softmax", "temperature": 0},
+    {"lipschitz": "given", "constant": 1.0},
+    {"engine": 5},
+    {"engine": ["torch"]},
+    {"batch": -1},
+    {"batch": "large"},
+    {"shard": [3, 2]},
 ]
 
 
-@pytest.mark.parametrize("changes", PLANS, ids=str)
-def test_plans_that_nobody_can_have_declared(refuses, forged, changes):
-    assert "a damaged plan" in refuses(read_run, "run.smoothcert", forged(plan=changes))
+@pytest.mark.parametrize("changes", FLAT_PLANS, ids=str)
+def test_flat_plans_that_nobody_can_have_declared(refuses, forge, changes):
+    forgery = forge(FORMAT_2.read_bytes(), change=lambda plan: {**plan, **changes})
+    assert "a damaged plan" in refuses(read_run, "run.smoothcert", forgery)
 
 
-def test_a_run_of_very_many_inputs_is_checked_in_bounded_time(refuses, forged):
-    forgery = forged("UPDATE votes SET checksum = x'00'", plan={"total": 10**9, "num_classes": 1 << 14})
-    assert refuses(read_run, "run.smoothcert", forgery)
+@pytest.mark.parametrize("name", ["method", "alpha", "n0", "n", "sigma", "num_classes", "engine", "batch"])
+def test_flat_plans_that_lack_something(refuses, forge, name):
+    forgery = forge(FORMAT_2.read_bytes(), change=at(name, GONE))
+    assert "a damaged plan" in refuses(read_run, "run.smoothcert", forgery)
+
+
+def test_the_name_of_an_engine_is_read_in_bounded_time(patient, forge, tmp_path):
+    for name in (" (" * 10**5, ") on " * 10**5, " on numpy " * 10**5):
+        forgery = forge(FORMAT_2.read_bytes(), change=at("engine", name))
+        patient.survives(read_run, tmp_path / "box", forgery, "run.smoothcert")
+
+
+INFINITE, NAN = float("inf"), float("nan")
+FIXED = {"kind": "fixed", "n": 250, "method": "cpm"}
+RADII = {"kind": "until-radii", "max_n": 500, "futility": 0.05, "radii": [0.1]}
+WIDTH = {"kind": "until-width", "max_n": 500, "futility": 0.05, "width": 0.1}
+ENGINE = {"engine": "callable", "versions": "numpy 2", "device": "cpu", "precision": ""}
+DEEP = json.loads("[" * 400 + "]" * 400)
+PLANS = {
+    **{noun: (GONE, None, [], "text", 5, DEEP) for noun in ("classifier", "question", "setting", "selection")},
+    "classifier.sigma": (GONE, 1e999, 1e99, 5e-324, NAN, -0.5, 0.0, 10**400, 2**70, True, "0.5", None, [0.5], {}),
+    "classifier.num_classes": (GONE, 2**40, 1, 0, -3, 3.0, True, "3", None, NAN),
+    "classifier.noise": ("loud", "", 5, None, ["grid"], {"kind": "grid"}),
+    "classifier.levels": (255, 0, 16.0, "16", True),
+    "classifier.votes": (
+        *(
+            {"kind": kind}
+            for kind in ("majority", "fixed", "Labels", "", None, 5, True, ["softmax"], {"kind": "labels"})
+        ),
+        *({"kind": "softmax", "temperature": t} for t in (0, -1.0, NAN, INFINITE, "1", None, True, [1.0], 2**70)),
+        *({}, "labels", None, 5, [], DEEP),
+    ),
+    "classifier.model": (None, 5, ["a"], {}),
+    "question.n0": (0, -1, 2**80, 100.0, True, "100", None),
+    "question.alpha": (0.0, 1.0, -1.0, 2.0, NAN, INFINITE, True, "0.1", None, [0.1]),
+    "question.draws": (
+        *({**FIXED, "n": n} for n in (0, -1, 2**80, 250.0, True, "250", None)),
+        *({**FIXED, "method": m} for m in ("best", "betting", "", "\x1b[2J", 5, ["cpm"], {"kind": "cpm"})),
+        *({"kind": kind} for kind in ("forever", "softmax", "until-radii", "until-width", None, 5, ["fixed"])),
+        *({**RADII, "radii": r} for r in ([], [NAN], [1e999], [-0.1], [0.0], [[0.1]], 0.1, "0.1", None, {"0": 0.1})),
+        *({**RADII, "max_n": n} for n in (0, 2**80, True, "500", None)),
+        *({**RADII, "futility": f} for f in (-0.1, 1.0, NAN, True, "0", None)),
+        *({**WIDTH, "width": w} for w in (0.0, 1.0, -0.1, NAN, INFINITE, True, "0.1", None)),
+        *({"n": 250}, "fixed", None, 250, [], DEEP),
+    ),
+    "question.lipschitz": (1.0, "product", "local", "guess", -1.0, 0, NAN, INFINITE, True, [1.0], {"kind": "product"}),
+    "setting.engine": (
+        *({**ENGINE, name: value} for name in ENGINE for value in (5, None, ["cpu"], {})),
+        *({"engine": "torch"}, {}, None, 5, ["torch"], DEEP),
+    ),
+    "setting.batch": (0, -1, 64.0, True, "large", "64", None, [64]),
+    "setting.seed": (0.5, "0", True, None, NAN),
+    "selection.skip": (0, -1, 1.0, True, "1", None),
+    "selection.limit": (0, -1, 5.0, True, "5"),
+    "selection.shard": ([0, 3], [4, 3], [1], [1, 2, 3], [1.0, 2], [True, 2], "1/2", 5, {}),
+    "selection.data": (None, 5, []),
+    "selection.preprocessing": (None, 5, []),
+    "selection.total": (-1, 10**15, 12.0, True, "12", None),
+    "noise_error": (1.0, -1e-9, NAN, INFINITE, True, "0", None),
+    "constant": (0.0, -1.0, NAN, INFINITE, True, "1", [1.0]),
+}
+
+
+@pytest.mark.parametrize("place", PLANS)
+def test_plans_that_nobody_can_have_declared(refuses, run_bytes, forge, place):
+    for value in PLANS[place]:
+        forgery = forge(run_bytes, change=at(place, copy.deepcopy(value) if value is not GONE else GONE))
+        assert "a damaged plan" in refuses(read_run, "run.smoothcert", forgery), value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5",
+        "null",
+        '"plan"',
+        "[]",
+        "{}",
+        "{",
+        "no JSON",
+        "[" * 100_000,
+        '{"classifier":' * 100_000,
+        '{"classifier": ' + "[" * 900 + "]" * 900 + "}",
+        '{"classifier": {"votes": ' * 300 + "0" + "}}" * 300,
+        '{"classifier": {"sigma": 1' + "0" * 10_000 + "}}",
+        '{"classifier": {"sigma": 0.5, "num_classes": 3, "sigma": -1}, "question": {}, "setting": {}, "selection": {}}',
+        "\ud800",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_plans_that_are_none(refuses, run_bytes, forge, text):
+    for content in (run_bytes, FORMAT_2.read_bytes()):
+        assert "a damaged plan" in refuses(read_run, "run.smoothcert", forge(content, text=ascii(text)[1:-1]))
+
+
+def test_plans_of_one_format_in_a_file_of_the_other(refuses, run_bytes, forge):
+    for content, version in ((run_bytes, 2), (run_bytes, 1), (FORMAT_2.read_bytes(), 3)):
+        assert "a damaged plan" in refuses(
+            read_run, "run.smoothcert", forge(content, f"PRAGMA user_version = {version}")
+        )
+
+
+def test_fields_that_nobody_knows_are_left_out(patient, run_bytes, forge, tmp_path):
+    """A later version may add some."""
+    places = ("classifier.", "classifier.votes.", "question.", "question.draws.", "setting.", "selection.", "")
+    values = (None, 5, NAN, "\x1b[2J", DEEP, {"kind": "labels"}, {"sigma": -1})
+    changes = [at(f"{place}more", value) for place, value in zip(places, values, strict=True)]
+    forgery = forge(run_bytes, change=lambda plan: reduce(lambda plan, change: change(plan), changes, plan))
+    assert patient.survives(read_run, tmp_path / "box", forgery, "run.smoothcert") is None
+    (tmp_path / "run").write_bytes(run_bytes)
+    before, after = open_run(tmp_path / "run"), open_run(tmp_path / "box" / "in" / "run.smoothcert")
+    assert after.plan == before.plan
+    assert after.certificates() == before.certificates()
+
+
+def test_a_plan_sends_nobody_to_a_cluster(patient, run_bytes, forge, tmp_path):
+    forgery = forge(run_bytes, change=at("setting.cluster", {"address": "evil.example:1"}))
+    assert patient.survives(read_run, tmp_path / "box", forgery, "run.smoothcert") is None
+    assert open_run(tmp_path / "box" / "in" / "run.smoothcert").plan.setting.cluster is None
+
+
+@pytest.mark.parametrize(
+    "place", ["classifier.model", "selection.data", "selection.preprocessing", "setting.engine.engine"]
+)
+def test_text_in_a_plan_is_shown_harmlessly(patient, run_bytes, forge, tmp_path, place):
+    for name in ("\x1b[2J\x1b]0;owned\x07", "two\nlines\u2028three", "\u202egpj.exe", "half \ud800", "x" * 10**6):
+        forgery = forge(run_bytes, change=at(place, name))
+        assert patient.survives(read_run, tmp_path / "box", forgery, "run.smoothcert") is None
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        shown(tmp_path / "box" / "in" / "run.smoothcert", out)
+        out.flush()
+        assert is_harmless(out.buffer.getvalue().decode().replace("\n", ""))
+        assert is_harmless((tmp_path / "box" / "out" / "table.json").read_text().replace("\n", ""))
+
+
+SMALLEST, LARGEST = 5e-324, 1.7e308
+EXTREMES = {
+    "classifier.sigma": (1e-30, 1e30, 2**63),
+    "classifier.num_classes": (2, 1 << 12),
+    "question.n0": (1, 1 << 40),
+    "question.alpha": (SMALLEST, 1 - 1e-16),
+    "setting.batch": (2**80,),
+    "setting.seed": (-(10**100), 10**4000),
+    "selection.skip": (10**100,),
+    "selection.limit": (10**100,),
+    "selection.total": (0, 1, (1 << 31) - 1),
+    "selection.shard": ([1, 10**100],),
+    "noise_error": (SMALLEST, 0.0009999999),
+}
+SOFT_EXTREMES = {
+    "classifier.sigma": (1e-30, 1e30),
+    "classifier.votes.temperature": (SMALLEST, 1e-300, LARGEST),
+    "question.alpha": (SMALLEST, 1 - 1e-16),
+    "question.lipschitz": (SMALLEST, LARGEST, "local", "product", None),
+    "constant": (SMALLEST, LARGEST, None),
+}
+
+
+@pytest.mark.parametrize("place", {**EXTREMES, **SOFT_EXTREMES})
+def test_numbers_at_the_ends_of_what_is_possible(patient, run_bytes, soft_bytes, forge, tmp_path, place):
+    """They are read, or refused with one sentence."""
+    for content, extremes in ((run_bytes, EXTREMES), (soft_bytes, SOFT_EXTREMES)):
+        for value in extremes.get(place, ()):
+            forgery = forge(content, change=at(place, value))
+            patient.survives(read_run, tmp_path / "box", forgery, "run.smoothcert")
+
+
+def test_a_run_of_very_many_inputs_is_checked_in_bounded_time(refuses, run_bytes, forge):
+    def change(plan):
+        return at("selection.total", 10**9)(at("classifier.num_classes", 1 << 14)(plan))
+
+    assert refuses(read_run, "run.smoothcert", forge(run_bytes, "UPDATE votes SET checksum = x'00'", change=change))
 
 
 JSON = st.recursive(
@@ -378,7 +590,7 @@ def test_records_hold_what_is_declared_or_are_refused(data):
     whole = json.loads(schema.to_json(Info("", "", "", "", ("a", "b"), {"x": "1"})))
     name = data.draw(st.sampled_from(sorted(whole)))
     try:
-        info = from_json(Info, json.dumps({**whole, name: data.draw(JSON)}))
+        info = info_from_json(json.dumps({**whole, name: data.draw(JSON)}))
     except ValueError:
         return
     assert all(isinstance(text, str) for text in (info.created, info.command, info.model, info.data))

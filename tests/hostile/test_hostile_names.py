@@ -12,7 +12,7 @@ import pytest
 import interruptible
 from hostile.fuzzing import is_harmless
 from hostile.readers import shown
-from smoothcert import InputError, certify_dataset, open_run
+from smoothcert import InputError, open_run
 from smoothcert.cli import main
 from smoothcert.data import Dataset
 from smoothcert.report.write import write_report
@@ -49,7 +49,9 @@ def runs(tmp_path_factory):
 
         path = folder / f"{number}.smoothcert"
         plan = {**interruptible.PLAN, "n": 200}
-        return certify_dataset(interruptible.classify, Data(), out=path, num_classes=3, model_name=name, **plan)
+        return interruptible.certify_dataset(
+            interruptible.classify, Data(), out=path, num_classes=3, model_name=name, **plan
+        )
 
     return [open_run(certified(number, name).path) for number, name in enumerate(NAMES)]
 

@@ -1,6 +1,7 @@
 """Files of every kind that is read, with bytes flipped, cut, repeated and put in."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hostile.readers import network, read_checkpoint, read_data, read_image_fold
 from interruptible import certify
 
 RNG = np.random.default_rng(0)
+FORMAT_2 = Path(__file__).parent.parent / "data" / "format-2-adaptive.smoothcert"
 PIXELS = RNG.integers(0, 256, (6, 9, 7, 3), dtype=np.uint8)
 
 
@@ -64,8 +66,14 @@ def run(tmp_path, **plan):
 
 KINDS = {
     "run": (read_run, "run.smoothcert", lambda folder: run(folder, n=250), 25),
-    "adaptive run": (read_run, "run.smoothcert", lambda folder: run(folder, radii=[0.1, 0.25], max_n=500), 25),
-    "soft run": (read_run, "run.smoothcert", lambda folder: run(folder, votes="softmax", n=250), 10),
+    "adaptive run": (
+        read_run,
+        "run.smoothcert",
+        lambda folder: run(folder, radii=[0.1, 0.25], max_n=500, n=None, method=None),
+        25,
+    ),
+    "soft run": (read_run, "run.smoothcert", lambda folder: run(folder, votes="softmax", n=250, method=None), 10),
+    "older run": (read_run, "run.smoothcert", lambda _: FORMAT_2.read_bytes(), 10),
     "log": (read_log, "log_sigma_0.5.tsv", lambda _: radii(), 100),
     "npz": (read_data, "data.npz", lambda _: archive(np.savez), 300),
     "compressed npz": (read_data, "data.npz", lambda _: archive(np.savez_compressed), 300),

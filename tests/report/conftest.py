@@ -1,11 +1,15 @@
 """Small runs to report on: the squares, and logs with known radii."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from report.squares import Squares, nearest
-from smoothcert import certify_dataset
+from smoothcert import SmoothedClassifier
 from smoothcert.store.logs import import_logs
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
@@ -16,12 +20,15 @@ def seen():
 
 @pytest.fixture(scope="session")
 def squares(tmp_path_factory, seen):
+    from report.squares import Squares, nearest
+
     def watched(batch):
         seen.update(row.tobytes() for row in np.round(255 * batch.clip(0, 1)).astype(np.uint8))
         return nearest(batch)
 
     out = tmp_path_factory.mktemp("squares") / "squares.smoothcert"
-    return certify_dataset(watched, Squares(), sigma=0.6, out=out, n0=20, n=400, num_classes=4, batch=100)
+    smoothed = SmoothedClassifier(watched, sigma=0.6, num_classes=4, batch=100)
+    return smoothed.certify_dataset(Squares(), out=out, n0=20, n=400)
 
 
 @pytest.fixture

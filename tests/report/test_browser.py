@@ -11,8 +11,9 @@ import pytest
 
 from report.squares import HOSTILE
 from smoothcert.certificate import ESTIMATED
+from smoothcert.report.contents import Contents
+from smoothcert.report.curves import gather
 from smoothcert.report.page import build_page, printable
-from smoothcert.report.series import gather
 from smoothcert.report.write import write_report
 
 FLAGS = [
@@ -94,12 +95,12 @@ def rows(download):
 
 
 def test_the_curve_starts_at_the_accuracy_and_ends_at_the_largest_radius(visit, report, squares):
-    page, series = visit(report), gather([squares])
+    page, curves = visit(report), gather([squares])
     path = page.locator(".chart path.line").get_attribute("d")
     x, y = scale(page, "x"), scale(page, "y")
     start, last = float(re.match(r"M[\d.]+ ([\d.]+)", path)[1]), float(re.findall(r"H([\d.]+)", path)[-1])
-    assert y(start) == pytest.approx(100 * (series[0].won >= 0).mean(), abs=0.3)
-    assert x(last) == pytest.approx(series[0].won.max(), rel=1e-3)
+    assert y(start) == pytest.approx(100 * (curves[0].won >= 0).mean(), abs=0.3)
+    assert x(last) == pytest.approx(curves[0].won.max(), rel=1e-3)
 
 
 def test_the_cursor_reads_the_curve_with_keys_alone(visit, report, squares):
@@ -189,7 +190,7 @@ def test_the_inputs_a_method_wins_are_shown(visit, report, squares):
     page = visit(report)
     link = page.locator("#wins button.link").first
     number, method = link.inner_text(), link.locator("xpath=ancestor::tr/th").inner_text().strip()
-    radii = {s.method: np.array([c.radius for c in s.certificates]) for s in gather([squares])}
+    radii = {curve.method: np.array([c.radius for c in curve.certificates]) for curve in gather([squares])}
     others = np.max([r for name, r in radii.items() if name != method], axis=0)
     assert int(number) == (radii[method] > others + 1e-9).sum()
     link.click()
@@ -222,7 +223,7 @@ def test_the_recipe_is_copied(visit, report, squares):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy all of it").click()
     page.get_by_role("button", name="Copied").wait_for()
-    assert f"inputs fingerprint: {squares.plan.data}" in page.evaluate("navigator.clipboard.readText()")
+    assert f"inputs fingerprint: {squares.plan.selection.data}" in page.evaluate("navigator.clipboard.readText()")
 
 
 @pytest.mark.parametrize("width", [360, 1100])
@@ -247,14 +248,14 @@ def test_print_is_dark_on_light_without_controls(visit, report):
 
 
 def test_the_envelope_is_the_best_of_the_runs(visit, three):
-    path, series = three
+    path, curves = three
     page = visit(path)
     assert page.locator(".chart path.envelope").count() == 1
     with page.expect_download() as download:
         page.locator(".chart").get_by_role("button", name="CSV").click()
     drawn = [(float(r), float(share)) for name, _, r, share in rows(download.value)[1:] if name == "upper envelope"]
     assert drawn
-    assert all(share == pytest.approx(max((s.won >= r).mean() for s in series)) for r, share in drawn)
+    assert all(share == pytest.approx(max((c.won >= r).mean() for c in curves)) for r, share in drawn)
 
 
 def test_radii_alone_make_a_page(visit, three):
@@ -281,7 +282,7 @@ def test_estimated_curves_are_off_until_asked_for_and_dashed(visit, squares, tmp
     guess = [dataclasses.replace(c, basis=ESTIMATED, radius=2 * c.radius) for c in proved.certificates]
     estimated = dataclasses.replace(proved, name="a guess", certificates=guess)
     path = tmp_path / "estimated.html"
-    path.write_text(build_page([proved, estimated], np.array([0.25, 0.5]), 0.001, None), encoding="utf-8")
+    path.write_text(build_page(Contents([proved, estimated], np.array([0.25, 0.5]))), encoding="utf-8")
     page = visit(path)
     assert page.locator(".chart path.line").count() == 1
     page.get_by_role("checkbox", name="a guess").check()

@@ -1,7 +1,7 @@
 """What a notebook shows."""
 
 from smoothcert import certify_counts
-from smoothcert.report.summary import summarise
+from smoothcert.summary import summarise
 
 
 def test_a_certificate_shows_its_claim():

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from report.squares import Squares, nearest
-from smoothcert import certify_dataset
+from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
+from smoothcert.report.contents import Contents
+from smoothcert.report.curves import gather, table_radii
 from smoothcert.report.page import build_page, embed, headline, printable
-from smoothcert.report.series import gather, table_radii
 from smoothcert.report.write import write_report
 
 
@@ -49,8 +50,8 @@ class Elements(HTMLParser):
 
 
 def test_hostile_names_add_no_element_and_nothing_is_loaded(squares):
-    series = gather([squares])
-    elements = Elements(build_page(series, table_radii(series), 0.001, None)).found
+    curves = gather([squares])
+    elements = Elements(build_page(Contents(curves, table_radii(curves)))).found
     assert [tag for tag, _ in elements].count("script") == 2
     assert not {"b", "img", "link", "iframe"} & {tag for tag, _ in elements}
     assert not any({"src", "onerror", "onload"} & set(attributes) for _, attributes in elements)
@@ -60,29 +61,27 @@ def test_hostile_names_add_no_element_and_nothing_is_loaded(squares):
 
 
 def test_the_headline_counts_what_was_certified(squares):
-    series = gather([squares])
-    radii = table_radii(series)
-    title, facts = headline(series, radii, None)
+    curves = gather([squares])
+    title, facts = headline(Contents(curves, table_radii(curves)), None)
     share, at = re.fullmatch(r"([\d.]+)\s% of the inputs .* smaller than ([\d.]+) can alter it\.", title).groups()
-    count = int((series[0].won >= float(at)).sum())
+    count = int((curves[0].won >= float(at)).sum())
     assert float(share) == pytest.approx(100 * count / 36, abs=0.05)
     assert f"{count} of 36 inputs" in facts[0]
     assert "at most 1 in 1,000" in facts[0]
 
 
 def test_an_adaptive_run_is_shown_by_its_own_rule_at_the_radii_it_was_asked_for(tmp_path):
-    run = certify_dataset(
-        nearest, Squares(), sigma=0.6, out=tmp_path / "r", radii=[0.2, 0.4], max_n=500, num_classes=4, batch=100
-    )
-    (series,) = gather([run])
-    assert table_radii([series]).tolist() == [0.2, 0.4]
-    assert set(series.won.tolist()) <= {-1.0, 0.2, 0.4}
-    assert series.draws == run.draws
+    smoothed = SmoothedClassifier(nearest, sigma=0.6, num_classes=4, batch=100)
+    run = smoothed.certify_dataset(Squares(), out=tmp_path / "r", radii=[0.2, 0.4], max_n=500)
+    (curve,) = gather([run])
+    assert table_radii([curve]).tolist() == [0.2, 0.4]
+    assert set(curve.won.tolist()) <= {-1.0, 0.2, 0.4}
+    assert curve.draws == run.draws
 
 
 def test_a_run_that_certifies_nothing_says_so(log_run):
-    series = gather([log_run(0.25, [(0, -1, 0.0), (1, 0, 0.3)])])
-    assert headline(series, np.array([0.25]), None)[0].startswith("No input")
+    curves = gather([log_run(0.25, [(0, -1, 0.0), (1, 0, 0.3)])])
+    assert headline(Contents(curves, np.array([0.25])), None)[0].startswith("No input")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +92,7 @@ def test_a_run_that_certifies_nothing_says_so(log_run):
         ({"radii": ["0.25", "x"]}, "positive numbers"),
         ({"names": ["a", "b"]}, "each run one name"),
         ({"methods": ["magic"]}, "unknown method"),
+        ({"estimated": True}, "certify with `lipschitz` local"),
     ],
 )
 def test_a_wrong_call_says_what_to_do_and_writes_nothing(squares, tmp_path, change, message):

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from smoothcert.report.curves import gather
 from smoothcert.report.paired import pair, sign_test
-from smoothcert.report.series import gather
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (0, 5), (3, 3), (9, 2), (1, 10), (6, 4)])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert.report.summary import curve, possibly_wrong
+from smoothcert.summary import curve, possibly_wrong
 
 
 @pytest.mark.parametrize(

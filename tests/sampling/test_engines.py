@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert import InputError, SmoothedClassifier, certify_dataset
+from interruptible import certify_dataset
+from smoothcert import InputError, SmoothedClassifier
 from smoothcert.models import build
 from smoothcert.sampling import choice
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.choice import choose_engine
-from smoothcert.sampling.engines import HalvingEngine, name_of, open_engine
+from smoothcert.sampling.engines import Engines, HalvingEngine, name_of, open_engine
 from smoothcert.sampling.engines.agreement import agree, count_differences
 from smoothcert.sampling.engines.folding import fold_batch_norms
 from smoothcert.store.file import RunFile
@@ -165,8 +166,8 @@ def test_what_cannot_be_built_is_one_sentence(module, monkeypatch):
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
     for model, name in ((module, "compile"), (Branching(), "torch+folded")):
-        with pytest.raises(InputError, match="use --engine torch") as refusal:
-            choose_engine(model, name, 10, X, sigma=0.5, draws=1000)
+        with pytest.raises(InputError, match="use engine torch") as refusal:
+            choose_engine(Engines(model), name, 10, X, sigma=0.5, draws=1000)
         assert "\n" not in str(refusal.value)
 
 
@@ -182,7 +183,7 @@ def patient(monkeypatch):
 
 
 def choose(model, draws=10_000, batch=40):
-    return choose_engine(model, "auto", batch, X, sigma=0.5, draws=draws)
+    return choose_engine(Engines(model), "auto", batch, X, sigma=0.5, draws=draws)
 
 
 def test_a_short_run_goes_to_eager_pytorch_as_it_is(module):
@@ -255,15 +256,15 @@ def test_differences_are_counted(module):
 # ---- in a run
 
 
-def test_a_resumed_run_keeps_its_engine(module, tmp_path):
+def test_a_resumed_run_keeps_its_engine(module, tmp_path, caplog):
     path, settings = tmp_path / "run.smoothcert", {"sigma": 0.5, "n0": 50, "n": 200, "num_classes": 4, "batch": 50}
     certify_dataset(module, Items(), out=path, engine="torch+folded", **settings)
-    notes = []
-    again = certify_dataset(module, Items(), out=path, on_note=notes.append, verify_engine=True, **settings)
+    caplog.set_level("INFO", "smoothcert")
+    again = certify_dataset(module, Items(), out=path, verify_engine=True, **settings)
     assert again.finished
-    assert again.plan.engine == open_engine(module, "torch+folded").identity
-    assert "engine torch+folded, as" in notes[0]
-    assert "0 of 10,000 labels differ" in notes[1]
+    assert again.plan.setting.engine == open_engine(module, "torch+folded").identity
+    assert "engine torch+folded, as" in caplog.messages[0]
+    assert "0 of 10,000 labels differ" in caplog.messages[1]
     with pytest.raises(InputError, match=r"was started with engine = torch\+folded"):
         certify_dataset(module, Items(), out=path, engine="torch", **settings)
 
@@ -271,7 +272,7 @@ def test_a_resumed_run_keeps_its_engine(module, tmp_path):
 def test_the_engine_is_recorded(module, tmp_path):
     path = tmp_path / "run.smoothcert"
     certify_dataset(module, Items(), out=path, sigma=0.5, n0=10, n=20, num_classes=4)
-    assert RunFile.plan_of(path).engine == f"torch (torch {torch.__version__}) on cpu"
+    assert str(RunFile.plan_of(path).setting.engine) == f"torch (torch {torch.__version__}) on cpu in float32"
 
 
 def test_verification_needs_a_module(tmp_path):
@@ -292,7 +293,7 @@ def test_the_classifier_looks_for_another_engine_when_far_more_is_wanted(module,
         asked.append(draws)
         return choose_engine(*arguments, draws=draws, **settings)
 
-    monkeypatch.setattr("smoothcert.classifier.choose_engine", spy)
+    monkeypatch.setattr("smoothcert.certification.planning.choose_engine", spy)
     smoothed.count(X, 500)
     smoothed.count(X, 1000)
     smoothed.count(X, 1000)

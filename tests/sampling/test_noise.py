@@ -1,13 +1,17 @@
 """Noise is a pure function of its key, normal, and never shared."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from smoothcert.sampling.blocks import Phase, noise_key
-from smoothcert.sampling.noise.gaussian import NormalStream, threefry_normal
-from smoothcert.sampling.noise.threefry import threefry
+from smoothcert.sampling.noise import Gaussian, Grid
+from smoothcert.sampling.noise.gaussian import NormalStream
+from smoothcert.sampling.noise.threefry import normals, threefry
 
 KEYS = [noise_key(0, str(i), Phase.ESTIMATION, b) for i in range(10) for b in range(10)]
 
@@ -41,7 +45,7 @@ def philox(keys, size):
 
 def accelerator(keys, size):
     """What an accelerator computes, on the CPU."""
-    return torch.stack([threefry_normal(key, 0, size, torch.device("cpu")) for key in keys])
+    return torch.stack([normals(key, 0, size, torch.device("cpu")) for key in keys])
 
 
 @pytest.mark.parametrize("generate", [philox, accelerator])
@@ -66,8 +70,34 @@ def test_a_stream_does_not_depend_on_how_it_is_cut(cuts):
         stream.fill(piece)
     assert torch.equal(torch.cat(pieces), philox(KEYS[:1], 700)[0])
     starts = np.cumsum((0, *cuts[:-1]))
-    pieces = [threefry_normal(KEYS[0], int(a), n, torch.device("cpu")) for a, n in zip(starts, cuts, strict=True)]
+    pieces = [normals(KEYS[0], int(a), n, torch.device("cpu")) for a, n in zip(starts, cuts, strict=True)]
     assert torch.equal(torch.cat(pieces), accelerator(KEYS[:1], 700)[0])
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+@pytest.mark.parametrize("noise", [Gaussian(0.3), Grid(0.3, 255), Grid(2.0, 255)])
+@pytest.mark.parametrize("x", [np.float32(0.2), np.float32(0.123)], ids=["on the grid", "off it"])
+def test_arrays_get_the_noise_that_tensors_get(noise, device, x):
+    x, arrays = np.full((3, 5), x), np.empty((40, 3, 5), dtype=np.float32)
+    tensors = torch.empty(arrays.shape)
+    noise.streams(x, device)(KEYS[0]).fill(arrays)
+    noise.streams(torch.from_numpy(x), torch.device(device))(KEYS[0]).fill(tensors)
+    np.testing.assert_array_equal(arrays, tensors.numpy())
+    noise.add(x, arrays)
+    noise.add(torch.from_numpy(x), tensors)
+    np.testing.assert_allclose(arrays, tensors.numpy(), rtol=0, atol=1e-7 if noise.name == "gaussian" else 0)
+
+
+def test_noise_of_the_cpu_needs_no_torch():
+    code = (
+        "import sys; import numpy as np; from smoothcert.sampling.noise import Gaussian, Grid;"
+        "x = np.zeros(4, dtype=np.float32); rows = np.empty((9, 4), dtype=np.float32);"
+        "[(n.check(x, ''), n.streams(x, 'cpu')(bytes(16)).fill(rows), n.add(x, rows), n.error(9))"
+        " for n in (Gaussian(0.5), Grid(0.5, 255))];"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
 
 
 def test_every_part_of_the_name_changes_the_key():

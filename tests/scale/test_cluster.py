@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,40 +17,40 @@ from scale.moody import DIE, RAISE, moody, unhurried
 from scale.survived import SURVIVED
 from smoothcert import InputError, RunError, open_run
 from smoothcert.bounds.sequential import SequentialPlan
-from smoothcert.sampling import Executor, Input, Phase, blocks_of
-from smoothcert.sampling.blocks import join
+from smoothcert.plan import Cluster, Softmax, Sparsemax
+from smoothcert.plan.schedules import Adaptive, Fixed, SelectFirst
+from smoothcert.sampling.blocks import Input, Phase, blocks_of, join
 from smoothcert.sampling.engines import open_engine
+from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.noise import open_noise
-from smoothcert.sampling.schedules import Adaptive, Fixed, SelectFirst
-from smoothcert.sampling.simplex import shares
-from smoothcert.scale import Cluster, ClusterExecutor, Fleet
-from smoothcert.scale import fleet as fleet_module
+from smoothcert.scale import workers as workers_module
+from smoothcert.scale.executor import ClusterExecutor
+from smoothcert.scale.workers import Workers
 
-ADAPTIVE = {"radii": [0.05, 0.2], "max_n": 5_000}
+ADAPTIVE = {"radii": [0.05, 0.2], "max_n": 5_000, "n": None, "method": None}
 
 
 @pytest.fixture(scope="module")
-def fleet(nodes):
-    with nodes.added(2), Fleet(Cluster(nodes.address), moody) as fleet:
-        yield fleet
+def workers(nodes):
+    with nodes.added(2), Workers(Cluster(nodes.address), moody) as workers:
+        yield workers
 
 
-def settings(**changes):
-    return {"noise": open_noise("gaussian", 0.3, 255), "num_classes": 3, "seed": 0, "batch": 64, **changes}
+def job(**changes):
+    return Job(**{"noise": open_noise("gaussian", 0.3, None), "num_classes": 3, "seed": 0, "batch": 64, **changes})
 
 
 def inputs(position):
     return Input(str(position), IMAGES[position % 12] + np.float32(position - position % 12))
 
 
-def both(fleet, **changes):
-    return ClusterExecutor(fleet, inputs, **settings(**changes)), Executor(
-        open_engine(moody), inputs, **settings(**changes)
-    )
+def both(workers, **changes):
+    asked = job(**changes)
+    return workers.executor(inputs, asked), Executor(open_engine(moody), inputs, asked)
 
 
 def fixed():
-    return Fixed(inputs=12, n0=50, n=1930)
+    return Fixed(inputs=12, draws={Phase.SELECTION: 50, Phase.ESTIMATION: 1930})
 
 
 def adaptive():
@@ -59,7 +58,7 @@ def adaptive():
 
 
 def soft():
-    return SelectFirst(inputs=12, n0=150, n=1930, num_classes=3)
+    return SelectFirst(inputs=12, draws={Phase.SELECTION: 150, Phase.ESTIMATION: 1930}, num_classes=3)
 
 
 def outcome(executor, schedule, at=None):
@@ -83,22 +82,22 @@ def facts(v):
 
 @pytest.mark.parametrize("schedule", [fixed, adaptive])
 @pytest.mark.parametrize("batch", [37, 64, 400])
-def test_votes_and_claims_are_those_of_one_process(fleet, schedule, batch):
-    cluster, here = both(fleet, batch=batch)
+def test_votes_and_claims_are_those_of_one_process(workers, schedule, batch):
+    cluster, here = both(workers, batch=batch)
     assert outcome(cluster, schedule()) == outcome(here, schedule())
 
 
-@pytest.mark.parametrize("votes", ["softmax", "sparsemax"])
-def test_soft_votes_are_those_of_one_process(fleet, votes):
-    cluster, here = both(fleet, shares=partial(shares, votes, 0.5))
+@pytest.mark.parametrize("kind", [Softmax(0.5), Sparsemax(0.5)], ids=str)
+def test_soft_votes_are_those_of_one_process(workers, kind):
+    cluster, here = both(workers, shares=kind.shares)
     there = outcome(cluster, soft())
     assert all(sums for *_, sums in there[0].values())
     assert there == outcome(here, soft())
 
 
 @pytest.mark.parametrize("schedule", [fixed, adaptive])
-def test_workers_killed_on_the_way_cost_nothing(nodes, fleet, schedule):
-    cluster, here = both(fleet)
+def test_workers_killed_on_the_way_cost_nothing(nodes, workers, schedule):
+    cluster, here = both(workers)
     killed = []
 
     def kill(told):
@@ -111,7 +110,7 @@ def test_workers_killed_on_the_way_cost_nothing(nodes, fleet, schedule):
     SURVIVED["Ray workers killed"] += 2
 
 
-def test_an_endless_schedule_is_read_only_as_far_as_there_is_room(fleet):
+def test_an_endless_schedule_is_read_only_as_far_as_there_is_room(workers):
     asked = []
 
     def endless():
@@ -119,7 +118,7 @@ def test_an_endless_schedule_is_read_only_as_far_as_there_is_room(fleet):
             asked.append(block)
             yield block
 
-    run = both(fleet)[0].run(endless())
+    run = both(workers)[0].run(endless())
     for _ in range(2_000):
         next(run)
     run.close()
@@ -127,19 +126,19 @@ def test_an_endless_schedule_is_read_only_as_far_as_there_is_room(fleet):
 
 
 @pytest.mark.parametrize(("first", "changes"), [(0, {"num_classes": 4}), (RAISE, {})], ids=["classes", "model"])
-def test_errors_of_a_worker_are_those_of_one_process(fleet, first, changes):
+def test_errors_of_a_worker_are_those_of_one_process(workers, first, changes):
     messages = []
-    for executor in both(fleet, **changes):
+    for executor in both(workers, **changes):
         with pytest.raises((InputError, RunError)) as error:
             list(executor.run(blocks_of(first, Phase.COUNT, 300)))
         messages.append((type(error.value), str(error.value)))
     assert messages[0] == messages[1]
 
 
-def test_draws_that_kill_every_worker_are_not_tried_for_ever(fleet, monkeypatch):
-    monkeypatch.setattr(fleet_module, "TRIES", 2)
+def test_draws_that_kill_every_worker_are_not_tried_for_ever(workers, monkeypatch):
+    monkeypatch.setattr(workers_module, "TRIES", 2)
     with pytest.raises(RunError, match="2 workers died over the same draws"):
-        list(both(fleet)[0].run(blocks_of(DIE, Phase.COUNT, 300)))
+        list(both(workers)[0].run(blocks_of(DIE, Phase.COUNT, 300)))
 
 
 @pytest.mark.parametrize("changes", [{}, ADAPTIVE], ids=["fixed", "adaptive"])
@@ -170,7 +169,7 @@ def test_when_no_worker_is_left_the_run_ends_and_can_go_on(nodes, tmp_path, unin
 
         def kill(draws, done):
             if done > 0.3 and there:
-                monkeypatch.setattr(fleet_module, "PATIENCE", 2.0)
+                monkeypatch.setattr(workers_module, "PATIENCE", 2.0)
                 nodes.kill(there.pop())
 
         with pytest.raises(RunError, match="had no worker for 2 s"):
@@ -198,8 +197,8 @@ def arrived():
 
 
 def test_workers_that_differ_are_refused(nodes):
-    with nodes.added(2), Fleet(Cluster(nodes.address, workers=2), Unlike()) as fleet:
-        run = ClusterExecutor(fleet, inputs, **settings()).run(blocks_of(0, Phase.COUNT, 10**7))
+    with nodes.added(2), Workers(Cluster(nodes.address, workers=2), Unlike()) as workers:
+        run = ClusterExecutor(workers, inputs, job()).run(blocks_of(0, Phase.COUNT, 10**7))
         with pytest.raises(InputError, match="two workers differ"):
             list(run)
 
@@ -218,20 +217,20 @@ def test_the_command_line_with_workers_of_its_own(tmp_path):
 
 
 def test_an_address_where_nothing_answers_is_refused_at_once():
-    script = "from smoothcert.scale import Cluster, Fleet; Fleet(Cluster('127.0.0.1:9'), len)"
+    script = "from smoothcert.scale.workers import Cluster, Workers; Workers(Cluster('127.0.0.1:9'), len)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "InputError: nothing answers at the cluster's address 127.0.0.1:9" in done.stderr
 
 
-def test_a_model_that_cannot_be_sent_is_refused(fleet, nodes):
+def test_a_model_that_cannot_be_sent_is_refused(workers, nodes):
     stuck = threading.Lock()
     with pytest.raises(InputError, match="cannot be sent to workers"):
-        Fleet(Cluster(nodes.address), lambda batch: stuck)
+        Workers(Cluster(nodes.address), lambda batch: stuck)
 
 
 def test_a_cluster_without_room_is_refused(nodes):
     with pytest.raises(InputError, match="0 GPUs, too few for one worker"):
-        Fleet(Cluster(nodes.address, gpus=1), moody)
+        Workers(Cluster(nodes.address, gpus=1), moody)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,12 @@ import interruptible
 from scale.driver import PLANS
 from scale.moody import unhurried
 from scale.survived import SURVIVED
-from smoothcert import certify_dataset, open_run
+from smoothcert import open_run
 from smoothcert.errors import InputError, RunError
 from smoothcert.models import load_model
-from smoothcert.scale import Cluster, Fleet, fleet
+from smoothcert.plan import Cluster
+from smoothcert.scale import workers
+from smoothcert.scale.workers import Workers
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -110,7 +112,7 @@ def test_cifar10_with_a_node_killed_twice(nodes, shared_data, tmp_path, changes)
     weights = ROOT / "experiments/models/cifar_small-noise0.50.safetensors"
     model, data = load_model("cifar_small", weights=weights, device="cpu"), shared_data / "cifar10/test.parquet"
     plan = {"sigma": 0.5, "noise": "grid", "skip": 1_000, "batch": 100, **changes}
-    whole = certify_dataset(model, data, out=tmp_path / "whole.smoothcert", **plan)
+    whole = interruptible.certify_dataset(model, data, out=tmp_path / "whole.smoothcert", **plan)
     killed = []
     with nodes.added(2) as there:
 
@@ -121,7 +123,9 @@ def test_cifar10_with_a_node_killed_twice(nodes, shared_data, tmp_path, changes)
                 there.append(nodes.add())
 
         cluster = Cluster(nodes.address, workers=2)
-        run = certify_dataset(model, data, out=tmp_path / "run.smoothcert", cluster=cluster, on_progress=kill, **plan)
+        run = interruptible.certify_dataset(
+            model, data, out=tmp_path / "run.smoothcert", cluster=cluster, on_progress=kill, **plan
+        )
     assert len(killed) == 2
     assert facts(run) == facts(whole)
     SURVIVED["Ray nodes killed"] += 2
@@ -136,9 +140,9 @@ class Deadly(torch.nn.Module):
 
 @pytest.mark.slow
 def test_a_model_that_no_worker_survives_is_not_tried_for_ever(nodes, monkeypatch):
-    monkeypatch.setattr(fleet, "TRIES", 2)
+    monkeypatch.setattr(workers, "TRIES", 2)
     with nodes.added(1), pytest.raises(RunError, match="3 workers in a row died before they had the model"):
-        Fleet(Cluster(nodes.address, workers=1), Deadly())
+        Workers(Cluster(nodes.address, workers=1), Deadly())
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A model that is not deterministic is found out by --check-determinism, and its run certifies nothing."""
+"""A model that is not deterministic is found out by `check_determinism`, and its run certifies nothing."""
 
 import itertools
 
@@ -8,6 +8,8 @@ import torch
 
 from interruptible import Items, certify, classify, votes
 from smoothcert import RunError, open_run
+
+PLANS = {"fixed": {}, "adaptive": {"radii": [0.1, 0.2], "max_n": 2000, "n": None, "method": None}}
 
 
 class DropoutLeftOn(torch.nn.Module):
@@ -39,7 +41,7 @@ def rarely_random():
     return model
 
 
-@pytest.mark.parametrize("plan", [{}, {"radii": [0.1, 0.2], "max_n": 2000}], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("model", [DropoutLeftOn, rarely_random], ids=lambda m: m.__name__)
 def test_a_random_model(tmp_path, model, plan):
     path = tmp_path / "run.smoothcert"
@@ -53,7 +55,7 @@ def test_a_random_model(tmp_path, model, plan):
         certify(path, model(), **plan)
 
 
-@pytest.mark.parametrize("plan", [{}, {"radii": [0.1, 0.2], "max_n": 2000}], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("batch", [64, 1600])
 def test_a_deterministic_model_is_not_disturbed(tmp_path, plan, batch):
     """Rows of an input up to one look and from there on are drawn again in the same batch, and stay two."""

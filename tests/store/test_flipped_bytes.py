@@ -9,7 +9,7 @@ from interruptible import certify
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store.doctor import diagnose
 
-PLANS = {"fixed": {"n": 250}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500}}
+PLANS = {"fixed": {"n": 250}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500, "n": None, "method": None}}
 
 
 def said(path):
@@ -19,8 +19,8 @@ def said(path):
     return (
         run.plan,
         run.info,
-        tally.ids,
-        tally.labels.tolist(),
+        run.ids,
+        run.labels.tolist(),
         tally.selections.tolist(),
         tally.estimations.tolist(),
         [(c.prediction, c.radius, c.n) for c in run.certificates()],

@@ -77,7 +77,7 @@ def test_a_published_log(shared_data, tmp_path):
     run = import_logs([log], tmp_path / "cohen.smoothcert", alpha=0.01)
     won = [c.certified_at(0.5) and c.prediction == k for c, k in zip(run.certificates(), run.labels, strict=True)]
     assert round(np.mean(won), 2) == 0.41
-    assert (run.plan.sigma, run.plan.alpha, len(run)) == (0.5, 0.01, 500)
+    assert (run.plan.classifier.sigma, run.plan.question.alpha, len(run)) == (0.5, 0.01, 500)
     with pytest.raises(InputError, match="holds radii and no votes"):
         run.certificates("cpm")
 
@@ -101,7 +101,8 @@ def test_the_paper_s_vote_logs(tmp_path):
     assert run.tally.selections.tolist() == selection
     assert run.tally.estimations.tolist() == estimation
     assert run.ids == ["0", "5"]
-    assert (run.plan.sigma, run.plan.alpha, run.plan.n0, run.plan.n) == (0.5, 0.001, 100, 1000)
+    question = run.plan.question
+    assert (run.plan.classifier.sigma, question.alpha, question.n0, question.draws.most) == (0.5, 0.001, 100, 1000)
     assert [c.prediction for c in open_run(run.path).certificates("cpm")] == [0, 1]
 
 
@@ -132,7 +133,7 @@ def test_a_bad_log_leaves_nothing_behind(tmp_path, text, message):
         (["[90, 10]", "[1, 99]"], ["[900, 100]"], {"sigma": 1}, "list different inputs"),
         (["[90, 10]"], ["[900, 50, 50]"], {"sigma": 1}, "different numbers of classes"),
         (["[90, 10]"], ["[90, 10]"], {"sigma": 1}, "number of draws"),
-        (["[90, 10]"], ["[900, 100]"], None, "pass --sigma"),
+        (["[90, 10]"], ["[900, 100]"], None, "pass `sigma`"),
         (["[90, 10]"], ["[900, 100]"], [1, 2], "JSON object"),
     ],
 )
@@ -147,7 +148,7 @@ def test_logs_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         import_logs([tmp_path / "none.tsv"], tmp_path / "run.smoothcert")
     (tmp_path / "log.tsv").write_text(COHEN)
-    with pytest.raises(InputError, match="pass --sigma"):
+    with pytest.raises(InputError, match="pass `sigma`"):
         import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert")
     (tmp_path / "here").write_text("mine")
     with pytest.raises(InputError, match="exists already"):

@@ -12,15 +12,15 @@ from smoothcert.store.shards import merge_runs
 
 PLANS = {
     "fixed": {"n": 430},
-    "adaptive": {"radii": [0.1, 0.25], "max_n": 500},
-    "soft": {"n": 430, "votes": "softmax"},
+    "adaptive": {"radii": [0.1, 0.25], "max_n": 500, "n": None, "method": None},
+    "soft": {"n": 430, "votes": "softmax", "method": None},
 }
 
 
 def contents(path):
     """The plan, every input with its picture, every claim, and the votes of each input and phase, soft ones too."""
     with RunFile.open_to_read(path) as file:
-        inputs = [(*row, file.thumbnail(row[0])) for row in file.inputs()]
+        inputs = [(record, file.thumbnail(record.position)) for record in file.inputs()]
         votes = np.zeros((len(inputs), 2, 4, 3), dtype=int)
         for v in file.votes():
             cell = votes[v.position, int(v.phase.value == "estimation")]
@@ -63,14 +63,14 @@ def test_a_shard_is_a_run_of_its_own_inputs(tmp_path):
     run = open_run(path)
     assert run.ids == ["1", "6", "11"]
     assert run.finished
-    assert run.plan.total == 3
-    assert run.plan.shard == (2, 5)
+    assert run.plan.selection.total == 3
+    assert run.plan.selection.shard == (2, 5)
 
 
 def test_a_shard_does_not_go_on_as_another(tmp_path):
     path = split(tmp_path, 2, n=430)[0]
     for shard in (None, (2, 2), (1, 3)):
-        with pytest.raises(InputError, match="another --out"):
+        with pytest.raises(InputError, match="another `out`"):
             certify(path, n=430, shard=shard)
 
 
@@ -144,7 +144,7 @@ def test_nothing_is_overwritten_and_a_damaged_shard_leaves_nothing_behind(tmp_pa
     at = content.index(b"estimation")
     content[at] ^= 1
     two.write_bytes(content)
-    with pytest.raises(RunError, match="smoothcert doctor"):
+    with pytest.raises(RunError, match="`diagnose` copies what is intact"):
         merge_runs([one, two], refused_out)
     assert sorted(tmp_path.iterdir()) == [one, two]
 
@@ -158,5 +158,5 @@ def test_what_is_no_shard(tmp_path, shard):
 def test_more_shards_than_inputs_and_batches_that_machines_choose(tmp_path):
     with pytest.raises(InputError, match="there are 12 inputs"):
         certify(tmp_path / "run.smoothcert", shard=(1, 13))
-    with pytest.raises(InputError, match="pass --batch"):
+    with pytest.raises(InputError, match="pass `batch`"):
         certify(tmp_path / "run.smoothcert", shard=(1, 2), batch="auto")

@@ -3,7 +3,8 @@
 What they find is an upper bound on the distance to another class; what they do not find proves nothing.
 """
 
-from smoothcert.attacks.against import Search, Violation, search_balls, search_run
+from smoothcert.attacks.audit import Search, Violation, search_balls, search_run
+from smoothcert.attacks.dataset import DatasetAttack, attack_dataset
 from smoothcert.attacks.pgd import pgd
 from smoothcert.attacks.records import write_attack, write_violations
 from smoothcert.attacks.smallest import Attack
@@ -11,8 +12,10 @@ from smoothcert.attacks.smoothed import smoothed_pgd
 
 __all__ = [
     "Attack",
+    "DatasetAttack",
     "Search",
     "Violation",
+    "attack_dataset",
     "pgd",
     "search_balls",
     "search_run",

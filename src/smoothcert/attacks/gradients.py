@@ -10,33 +10,23 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError, RunError
+from smoothcert.modules import evaluating, require_module
 
 Scores = Callable[[Tensor], Tensor]
 
 
-def require_module(model: Any) -> nn.Module:
+def require_gradients(model: Any) -> nn.Module:
     """The model, where it is a torch module: nothing else has gradients here."""
-    if not isinstance(model, nn.Module):
-        raise InputError("an attack follows gradients, which only a torch module gives: pass one that returns scores.")
-    return model
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Where the module's weights are."""
-    return next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+    return require_module(
+        model, "an attack follows gradients, which only a torch module gives: pass one that returns scores."
+    )
 
 
 @contextmanager
 def differentiable(module: nn.Module) -> Iterator[Scores]:
     """The module's scores (N, c) in evaluation mode; its training flags are put back, its parameters never touched."""
-    training = [m for m in module.modules() if m.training]
-    module.eval()
-    try:
-        with torch.inference_mode(False), torch.no_grad():
-            yield lambda x: _scores(module, x)
-    finally:
-        for m in training:
-            m.training = True
+    with evaluating(module), torch.inference_mode(False), torch.no_grad():
+        yield lambda x: _scores(module, x)
 
 
 def _scores(module: nn.Module, x: Tensor) -> Tensor:

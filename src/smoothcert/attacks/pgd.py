@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.attacks.ascent import Bounds, ascend
-from smoothcert.attacks.gradients import device_of, differentiable, require_module
+from smoothcert.attacks.ascent import Ascent, Bounds, ascend
+from smoothcert.attacks.gradients import differentiable, require_gradients
 from smoothcert.attacks.smallest import Attack, smallest
-from smoothcert.attacks.targets import check_ascent, check_eps, check_targets
-from smoothcert.checks import check_seed
+from smoothcert.attacks.targets import check_eps, check_targets
+from smoothcert.modules import device_of
 
 
 def pgd(
@@ -39,8 +39,8 @@ def pgd(
     >>> attack.success.shape
     (1, 2)
     """
-    module, radii = require_module(model), check_eps(eps)
-    check_ascent(steps, step, 1, batch)
+    module, radii = require_gradients(model), check_eps(eps)
+    ascent = Ascent(steps, step, 1, random_start, bounds, seed, batch)
     targets, device = check_targets(module, xs, labels, bounds), device_of(module)
     with differentiable(module) as scores:
 
@@ -48,17 +48,5 @@ def pgd(
             pieces = (points[i : i + batch] for i in range(0, len(points), batch))
             return np.concatenate([scores(torch.from_numpy(p).to(device)).argmax(1).cpu().numpy() for p in pieces])
 
-        points = ascend(
-            scores,
-            [source for source in targets.inputs for _ in radii],
-            targets.labels.repeat(len(radii)),
-            np.tile(radii, len(targets.x)),
-            steps=steps,
-            step=step,
-            device=device,
-            random_start=random_start,
-            bounds=bounds,
-            seed=check_seed(seed),
-            batch=batch,
-        )
+        points = ascend(scores, *targets.in_each(radii), ascent, device)
         return smallest(targets.x, targets.labels, radii, points, judge)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.attacks.against import Search
-from smoothcert.attacks.smallest import Attack
+from smoothcert.attacks.audit import Search
+from smoothcert.attacks.dataset import DatasetAttack
 from smoothcert.errors import InputError
 from smoothcert.store.export import write_whole
 
@@ -20,22 +20,21 @@ from smoothcert.store.export import write_whole
 def check_format(path: Path) -> None:
     """Refuses a file that `write_attack` cannot write."""
     if path.suffix not in (".json", ".csv"):
-        raise InputError(f"{path} is neither .json nor .csv: choose another --out.")
+        raise InputError(f"{path} is neither .json nor .csv: choose another `out`.")
 
 
-def write_attack(
-    path: Path, attack: Attack, ids: Sequence[str], labels: Sequence[int], settings: Mapping[str, object]
-) -> None:
-    """A .csv with a row for each input, or a .json that holds the settings and the robust accuracy as well."""
+def write_attack(path: Path, attack: DatasetAttack, about: Mapping[str, object]) -> None:
+    """A .csv with a row for each input, or a .json that holds the settings and the robust accuracy as well, and what
+    else is to be said `about` the attack."""
     check_format(path)
     norms = [norm if math.isfinite(norm) else None for norm in attack.norms.tolist()]
-    rows = [{"id": i, "label": k, "norm": norm} for i, k, norm in zip(ids, labels, norms, strict=True)]
+    rows = [{"id": i, "label": k, "norm": norm} for i, k, norm in zip(attack.ids, attack.labels, norms, strict=True)]
     if path.suffix == ".csv":
         won = [{f"robust at {e:g}": int(not s) for e, s in zip(attack.eps, row, strict=True)} for row in attack.success]
         write_whole(path, lambda partial: _csv(partial, [{**a, **b} for a, b in zip(rows, won, strict=True)]))
         return
     accuracy = {f"{e:g}": a for e, a in zip(attack.eps, attack.robust_accuracy.tolist(), strict=True)}
-    record = {**settings, "robust_accuracy": accuracy, "inputs": rows}
+    record = {**about, **attack.settings, "robust_accuracy": accuracy, "inputs": rows}
     write_whole(path, lambda partial: partial.write_text(json.dumps(record, indent=1)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,21 +12,25 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from smoothcert.attacks.ascent import Bounds
-from smoothcert.attacks.gradients import device_of, differentiable
-from smoothcert.checks import check_whole
+from smoothcert.attacks.gradients import differentiable
 from smoothcert.classifier import as_input
 from smoothcert.errors import InputError
+from smoothcert.modules import device_of
 from smoothcert.sampling.blocks import Input
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Inputs of one shape, the class each shall lose, and how many classes there are."""
+    """Inputs of one shape, and the class that each shall lose."""
 
     inputs: list[Input]
     x: NDArray[np.float32]
     labels: NDArray[np.int64]
-    num_classes: int
+
+    def in_each(self, radii: NDArray[np.float64]) -> tuple[list[Input], NDArray[np.int64], NDArray[np.float64]]:
+        """Every input with every radius: inputs, labels and radii of as many ascents."""
+        inputs = [source for source in self.inputs for _ in radii]
+        return inputs, self.labels.repeat(len(radii)), np.tile(radii, len(self.x))
 
 
 def check_targets(module: nn.Module, xs: Sequence[Any], labels: ArrayLike, bounds: Bounds) -> Targets:
@@ -43,7 +46,7 @@ def check_targets(module: nn.Module, xs: Sequence[Any], labels: ArrayLike, bound
     y = np.asarray(labels)
     if y.shape != (len(x),) or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= num_classes:
         raise InputError(f"labels must be one whole number below {num_classes} for each of the {len(x)} inputs.")
-    return Targets(inputs, x, y.astype(np.int64), num_classes)
+    return Targets(inputs, x, y.astype(np.int64))
 
 
 def check_eps(eps: ArrayLike) -> NDArray[np.float64]:
@@ -55,12 +58,3 @@ def check_eps(eps: ArrayLike) -> NDArray[np.float64]:
     if not len(radii) or not np.all((radii > 0) & np.isfinite(radii)):
         raise InputError(f"eps must be positive numbers such as 0.25 or [0.25, 0.5], got {eps!r}.")
     return radii
-
-
-def check_ascent(steps: int, step: float | None, draws: int, batch: int) -> None:
-    """At least one step, of positive length, over one draw of noise or more."""
-    check_whole("steps", steps, 1)
-    check_whole("draws", draws, 1)
-    check_whole("batch", batch, 1)
-    if step is not None and not 0 < step < math.inf:
-        raise InputError(f"step must be a positive number, got {step!r}: it is a length in units of the input.")

@@ -6,8 +6,6 @@ pick it up.
 
 from smoothcert.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.bounds.bonferroni import bonferroni
-from smoothcert.bounds.bonferroni_bernstein import bonferroni_bernstein
-from smoothcert.bounds.margins import Margins, Method
 from smoothcert.bounds.means import (
     betting_lower,
     betting_moments_lower,
@@ -18,10 +16,11 @@ from smoothcert.bounds.means import (
     hoeffding_lower,
     hoeffding_upper,
 )
+from smoothcert.bounds.method import MarginBound, Method
 from smoothcert.bounds.mono import mono
 from smoothcert.bounds.pairwise import pairwise, pairwise_margin
 from smoothcert.bounds.partition import cpm, partition_classes
-from smoothcert.bounds.soft import PAIR_METHODS, SoftMethod, SoftVotes
+from smoothcert.bounds.soft import SoftVotes
 from smoothcert.bounds.union import union
 
 METHODS: dict[str, Method] = {
@@ -31,21 +30,10 @@ METHODS: dict[str, Method] = {
     "union": union,
     "pairwise": pairwise,
 }
-DEFAULT_METHOD = "pairwise"
-
-SOFT_METHODS: dict[str, SoftMethod] = {**PAIR_METHODS, "bonferroni-bernstein": bonferroni_bernstein}
-"""The methods for soft votes."""
-
-DEFAULT_INTERVAL = "betting"
-
 __all__ = [
-    "DEFAULT_INTERVAL",
-    "DEFAULT_METHOD",
     "METHODS",
-    "SOFT_METHODS",
-    "Margins",
+    "MarginBound",
     "Method",
-    "SoftMethod",
     "SoftVotes",
     "betting_lower",
     "betting_moments_lower",

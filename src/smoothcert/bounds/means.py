@@ -22,7 +22,7 @@ STAKES = np.array([8.0, 2.0, 1.0, 0.5, 0.25, 0.125])  # times the best stake if 
 SHARES = np.array([0.05, 0.1, 0.55, 0.15, 0.1, 0.05])  # of the capital
 MOST = 0.95  # of the stake that a value of 0 would ruin
 STAKE_HALVINGS = 24
-ROUNDING = 1e-12  # moments put together from others may pass the ends of their range by this much
+PAST_THE_ENDS = 1e-12  # moments put together from others may pass the ends of their range by this much
 
 
 def hoeffding_lower(mean: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
@@ -183,7 +183,7 @@ def _log_capital(x: Floats, bets: Floats, m: Floats) -> Floats:
 
 def _mean(mean: ArrayLike) -> Floats:
     mean = _numbers(mean)
-    if not np.all((mean >= -ROUNDING) & (mean <= 1 + ROUNDING)):
+    if not np.all((mean >= -PAST_THE_ENDS) & (mean <= 1 + PAST_THE_ENDS)):
         raise InputError("mean must lie in [0, 1]: rescale the variables to that range.")
     return mean
 
@@ -197,7 +197,7 @@ def _size(n: ArrayLike, least: int) -> Floats:
 
 def _variance(variance: ArrayLike, n: Floats) -> Floats:
     v = _numbers(variance)
-    if not np.all((v >= -ROUNDING) & (v <= n / (4 * (n - 1)) + ROUNDING)):
+    if not np.all((v >= -PAST_THE_ENDS) & (v <= n / (4 * (n - 1)) + PAST_THE_ENDS)):
         raise InputError("variance must be from 0 to n/(4(n − 1)): pass the unbiased variance of values in [0, 1].")
     return np.maximum(v, 0.0)
 

@@ -44,7 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
-from smoothcert.bounds.margins import Counts, Margins, split
+from smoothcert.bounds.method import Counts, MarginBound, split
 from smoothcert.bounds.trinomial import Region, density, deviations, expand, rounding, supremum
 from smoothcert.checks import check_alpha
 from smoothcert.errors import InputError
@@ -53,14 +53,14 @@ Floats = NDArray[np.float64]
 
 SHIFT = 2 / 3
 GAMMA = 1e-3  # share of α that pays for the nuisance set
-ROUNDING = 1e-6  # share of α that pays for the rounding of Clopper-Pearson bounds, which are right to 1e-10
+BOUNDS_ERROR = 1e-6  # share of α that pays for the rounding of Clopper-Pearson bounds, which are right to 1e-10
 DROP = 1e-4  # what t is lowered by to leave room for the proof: so much, but between
 ROOM = 3e-4, 2e-2  # these shares of the level
 
 
-def pairwise(selections: Counts, estimations: Counts, alpha: float) -> Margins:
+def pairwise(selections: Counts, estimations: Counts, alpha: float) -> MarginBound:
     """`t` of the candidate against the largest other estimation count, at the full α."""
-    return Margins(pairwise_margin(*split(selections, estimations), alpha))
+    return MarginBound(pairwise_margin(*split(selections, estimations), alpha))
 
 
 def pairwise_margin(n1: ArrayLike, nj: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
@@ -97,7 +97,7 @@ def _margin(n1: int, nj: int, n: int, alpha: float) -> float:
     s, k = _rank(n1, nj, n, kappa)
     if k < kappa / 2:  # an outcome this close to a tie has a p-value far above α at t = 0
         return 0.0
-    level = alpha * (1 - GAMMA - ROUNDING)
+    level = alpha * (1 - GAMMA - BOUNDS_ERROR)
     z_max = float(upper_quantile(nj, n, alpha * GAMMA))
     region = _region(n, s, k, z_max)
     # Without rest R is {y ≤ y_max}: a larger p_j than this has P(R) ≤ level whatever p_1, so it contradicts no t.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
-from smoothcert.bounds.margins import Counts, Margins
+from smoothcert.bounds.method import Counts, MarginBound
 from smoothcert.checks import check_counts
 
 
@@ -31,7 +31,7 @@ def partition_classes(selection: ArrayLike) -> list[list[int]]:
     return [*buckets, meta] if meta else buckets
 
 
-def cpm(selections: Counts, estimations: Counts, alpha: float) -> Margins:
+def cpm(selections: Counts, estimations: Counts, alpha: float) -> MarginBound:
     """`t = Φ⁻¹(L₁) − Φ⁻¹(max_B U_B)` over the buckets B, every Clopper-Pearson bound at α/c*.
 
     c* is the number of buckets including I₁; U grows with the count, so the fullest bucket decides.
@@ -43,4 +43,4 @@ def cpm(selections: Counts, estimations: Counts, alpha: float) -> Margins:
     n = estimations.sum(axis=1)
     num_buckets = np.array([len(v) for v in votes])
     level = alpha / num_buckets
-    return Margins(lower_quantile(n1, n, level) - upper_quantile(fullest, n, level), num_buckets)
+    return MarginBound(lower_quantile(n1, n, level) - upper_quantile(fullest, n, level), num_buckets)

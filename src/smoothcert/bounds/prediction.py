@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from smoothcert.bounds.margins import Counts
+from smoothcert.bounds.method import Counts
 from smoothcert.checks import check_alpha
 
 ABSTAIN = -1

@@ -6,7 +6,7 @@ until more draws would hardly raise the certified radius. Only claims spend α. 
 - `mono`, the candidate against the rest: the exact boundaries of `spending.boundary`. Radii are tested from small to
   large, each at the full α and only when all smaller ones are claimed. A false claim then implies that the smallest
   false radius was claimed, one event of probability at most α.
-- `pairwise`, the candidate against its largest rival: the fixed-n pairwise bound, at the level `spending.levels` of
+- `pairwise`, the candidate against its largest rival: the fixed-n pairwise bound, at the level `spending.portions` of
   each look. All bounds hold at once with probability at least 1 − α, and with them every claim.
 
 For a width, mono too is a fixed-n bound (Clopper-Pearson) at the level of each look. Which test an input gets depends
@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
-from smoothcert.bounds.margins import Counts
+from smoothcert.bounds.method import Counts
 from smoothcert.bounds.pairwise import pairwise_margin
-from smoothcert.bounds.spending import Looks, boundary, give_up, levels, looks
-from smoothcert.checks import check_alpha, check_sigma
+from smoothcert.bounds.spending import Looks, boundary, give_up, looks, portions
+from smoothcert.checks import MOST_DRAWS, check_alpha, check_number, check_sigma, check_whole
 from smoothcert.errors import InputError
 
 MONO, PAIRWISE = "mono", "pairwise"
@@ -53,12 +53,13 @@ class SequentialPlan:
     def __post_init__(self) -> None:
         check_sigma(self.sigma)
         check_alpha(self.alpha)
-        looks(self.max_n)
+        looks(check_whole("max_n", self.max_n, 1, MOST_DRAWS))
+        check_number("futility", self.futility)
         if bool(self.radii) == (self.width is not None):
             raise InputError("ask either for radii to test or for a width, not both.")
         if list(self.radii) != sorted({r for r in self.radii if 0 < r < math.inf}):
             raise InputError(f"radii must be positive and increasing, got {self.radii!r}.")
-        if self.width is not None and not 0 < self.width < 1:
+        if self.width is not None and not 0 < check_number("width", self.width) < 1:
             raise InputError(f"width must lie strictly between 0 and 1, got {self.width!r}: 0.02 stops 2 % short.")
         if not 0 <= self.futility < 0.5:
             raise InputError(f"futility must be at least 0 and below 0.5, got {self.futility!r}: 0.05 is usual.")
@@ -184,7 +185,7 @@ def _step_by_bounds(
     """The same by the fixed-n bound of each look."""
     ahead = [r for r in plan.radii if r > radius]
     t = 2 * ahead[0] / plan.sigma if ahead else 0.0
-    level = float(levels(at, plan.alpha)[i - 1]) if i else 0.0
+    level = float(portions(at, plan.alpha)[i - 1]) if i else 0.0
     if i and _within_reach(votes, t, level):
         proved = plan.sigma / 2 * _bound(votes, test, level)
         radius = max([radius, *([r for r in ahead if r <= proved] if plan.radii else [proved])])
@@ -227,6 +228,6 @@ def _out_of_reach(plan: SequentialPlan, at: Looks, i: int, votes: _Votes, pooled
     if plan.futility == 0:
         return False
     n0 = pooled.n - votes.n
-    level, beta = levels(at, plan.alpha)[-1], levels((n0, *(n0 + n for n in at)), plan.futility)[i]
+    level, beta = portions(at, plan.alpha)[-1], portions((n0, *(n0 + n for n in at)), plan.futility)[i]
     z_last, z_all, z_now = -special.ndtri([level, plan.futility, beta])
     return bool(pooled.evidence(t) < (z_last + z_all) / math.sqrt(plan.max_n) - z_now / math.sqrt(pooled.n))

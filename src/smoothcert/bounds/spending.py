@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from smoothcert.bounds.margins import Counts
+from smoothcert.bounds.method import Counts
 from smoothcert.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ Looks = tuple[int, ...]
 
 BLOCK = 100
 NEGLIGIBLE = 1e-16  # mass that a recursion may drop at each end of each step; it is counted as crossed
-ROUNDING = 1e-9  # relative; the recursion sums positive terms only, each good to about 1e-12
+RECURSION_ERROR = 1e-9  # relative; the recursion sums positive terms only, each good to about 1e-12
 
 
 @lru_cache(maxsize=64)
@@ -42,7 +42,7 @@ def looks(max_n: int, growth: float = 1.2) -> Looks:
     return tuple(BLOCK * b for b in blocks)
 
 
-def levels(at: Looks, alpha: float) -> Floats:
+def portions(at: Looks, alpha: float) -> Floats:
     """α wᵢ with wᵢ = √(nᵢ/max_n) − √(nᵢ₋₁/max_n), so Σ wᵢ = 1.
 
     Fixed-n bounds, each at the level of its look, all hold at once with probability at least 1 − α.
@@ -63,7 +63,7 @@ def boundary(target: float, at: Looks, alpha: float) -> Counts:
     spend, counts being whole, is left for the next.
     """
     needed = np.empty(len(at), dtype=np.int64)
-    budget = np.cumsum(levels(at, alpha)) * (1 - ROUNDING)
+    budget = np.cumsum(portions(at, alpha)) * (1 - RECURSION_ERROR)
     low, mass, spent, before = 0, np.ones(1), 0.0, 0
     for i, n in enumerate(at):
         low, mass, dropped = _draw(low, mass, n - before, target)

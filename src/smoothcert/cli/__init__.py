@@ -2,84 +2,61 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import re
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from smoothcert.cli.attack import attack
-from smoothcert.cli.certify import certify
-from smoothcert.cli.demo import demo
-from smoothcert.cli.doctor import doctor
-from smoothcert.cli.export import export
-from smoothcert.cli.import_ import import_
-from smoothcert.cli.lipschitz import lipschitz
-from smoothcert.cli.merge import merge
-from smoothcert.cli.predict import predict
-from smoothcert.cli.recertify import recertify
-from smoothcert.cli.report import report
-from smoothcert.cli.reproduce import reproduce
-from smoothcert.cli.show import show
-from smoothcert.cli.train import train
 from smoothcert.errors import InputError, RunError
 
-INTERRUPTED = 130  # how typer ends when a command leaves Ctrl-C to it
-
-
-class Warnings(logging.Handler):
-    """What the library logs, a line each on stderr."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(f"warning: {record.getMessage()}", file=sys.stderr)
-
-
-WARNINGS = Warnings()  # one: a logger takes it once, however often the command line is called
-
-app = typer.Typer(
-    name="smoothcert",
-    help="Proved robustness radii for any classifier, by randomized smoothing.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+COMMANDS = (
+    "demo",
+    "certify",
+    "predict",
+    "recertify",
+    "attack",
+    "lipschitz",
+    "train",
+    "show",
+    "doctor",
+    "merge",
+    "export",
+    "import",
+    "report",
+    "reproduce",
 )
-app.command("demo")(demo)
-app.command("certify")(certify)
-app.command("predict")(predict)
-app.command("recertify")(recertify)
-app.command("attack")(attack)
-app.command("lipschitz")(lipschitz)
-app.command("train")(train)
-app.command("show")(show)
-app.command("doctor")(doctor)
-app.command("merge")(merge)
-app.command("export")(export)
-app.command("import")(import_)
-app.command("report")(report)
-app.command("reproduce")(reproduce)
-
-
-@app.callback()
-def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, with any command.")] = False,
-) -> None:
-    """Proved robustness radii for any classifier, by randomized smoothing."""
+INTERRUPTED = 130  # how typer ends when a command leaves Ctrl-C to it
+PYTHON_NAMES = {"diagnose": "`smoothcert doctor RUN --out NEW`", "certify_dataset": "`smoothcert certify`"}
+"""What messages of the library call by its name in Python, and what it is here."""
 
 
 def main() -> None:
-    """Runs the command; errors are one sentence and exit code 2 (the call was wrong) or 1 (the run failed)."""
+    """Runs the command; errors are one sentence and exit code 2 (the call was wrong) or 1 (the run failed).
+
+    Only the module of the command that is asked for is imported.
+    """
     debug = "--debug" in sys.argv
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    asked = next((a for a in arguments if not a.startswith("-")), "")
     signal.signal(signal.SIGTERM, _interrupt)
-    logging.getLogger("smoothcert").addHandler(WARNINGS)
     try:
-        app(args=[a for a in sys.argv[1:] if a != "--debug"])
+        program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
+        with _logs_shown():
+            program(args=arguments)
     except (InputError, RunError) as error:
         if debug:
             raise
-        print(f"smoothcert: {error}", file=sys.stderr)
+        print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except SystemExit as end:
         if end.code != INTERRUPTED:
@@ -88,5 +65,93 @@ def main() -> None:
         sys.exit(1)
 
 
+def build(commands: tuple[str, ...] = COMMANDS, listed: tuple[str, ...] = ()) -> typer.Typer:
+    """The program with these commands; others may be listed by their first lines, for `--help`."""
+    program = typer.Typer(
+        name="smoothcert",
+        help="Proved robustness radii for any classifier, by randomized smoothing.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
+    program.callback()(_options)
+    for name in commands:
+        program.command(name)(_command(name))
+    for name in listed:
+        program.command(name)(_first_lines(name))
+    return program
+
+
+def translated(message: str, command: str) -> str:
+    """A message of the library as a user of the command line needs it: arguments become options.
+
+    >>> translated("shards are drawn in batches of one size: pass `batch`.", "certify")
+    'shards are drawn in batches of one size: pass --batch.'
+    """
+    from smoothcert.options import options_of
+    from smoothcert.plan import Classifier, Question, Selection, Setting
+
+    nouns = (Classifier, Question, Setting, Selection)
+    flags = {name: f"--{option.flag}" for noun in nouns for name, option in options_of(noun).items()}
+    flags |= PYTHON_NAMES | (_flags(command) if command in COMMANDS else {})
+    return re.sub(r"`(\w+)`", lambda name: flags.get(name[1], name[0]), message)
+
+
+@lru_cache
+def _flags(command: str) -> dict[str, str]:
+    group: Any = typer.main.get_command(build((command,)))
+    return {p.name: p.opts[0] for p in group.commands[command].params if p.opts[0].startswith("--")}
+
+
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, with any command.")] = False,
+) -> None:
+    """Proved robustness radii for any classifier, by randomized smoothing."""
+
+
+def _module(name: str) -> str:
+    return "import_" if name == "import" else name
+
+
+def _command(name: str) -> Callable[..., Any]:
+    module = import_module(f"smoothcert.cli.{_module(name)}")
+    command: Callable[..., Any] = getattr(module, _module(name))
+    return command
+
+
+def _first_lines(name: str) -> Callable[..., Any]:
+    """Stands for a command in `--help`: its docstring is read from its file, which is not imported."""
+    tree = ast.parse((Path(__file__).parent / f"{_module(name)}.py").read_text(encoding="utf-8"))
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == _module(name))
+
+    def unloaded() -> None: ...
+
+    unloaded.__doc__ = ast.get_docstring(next(found))
+    return unloaded
+
+
+@contextmanager
+def _logs_shown() -> Iterator[None]:
+    """What the library has to say stands on standard error, a warning as such."""
+    from smoothcert.cli.progress import LogLines
+
+    logger, lines = logging.getLogger("smoothcert"), LogLines()
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(logging.NOTSET)
+
+
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(name)
+    globals()["app"] = build()
+    return globals()["app"]

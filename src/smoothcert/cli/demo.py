@@ -8,12 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smoothcert.bounds import METHODS
-from smoothcert.certification import certify_dataset
+from smoothcert.cli.opened import Opened
 from smoothcert.cli.progress import Meter
-from smoothcert.cli.tables import print_methods
-from smoothcert.data import digits
-from smoothcert.models import load_model
+from smoothcert.cli.tables import columns_of, print_methods
 from smoothcert.report.write import write_report
 from smoothcert.store.export import beside
 
@@ -32,24 +29,17 @@ def demo(
         "in ℓ2 norm, changes the smoothed classifier's answer. The risk that this is wrong is α = 0.001 per digit.\n",
         highlight=False,
     )
+    opened = Opened("digits_cnn", "digits", {"device": "cpu"})
+    smoothed = opened.smoothed({"sigma": 0.25}, {})
     with Meter("certifying") as meter:
-        run = certify_dataset(
-            load_model("digits_cnn", device="cpu"),
-            digits(train=False),
-            sigma=0.25,
-            noise="grid",
-            out=out,
-            limit=200,
-            model_name="digits_cnn",
-            on_progress=meter,
-        )
-    print_methods({method: run.certificates(method) for method in METHODS}, run, console)
+        run = smoothed.certify_dataset(opened.dataset, out=out, limit=200, model_name="digits_cnn", on_progress=meter)
+    print_methods(columns_of(run, run.methods), run, console)
     page, _ = write_report([run], beside(out, ".html"))
     console.print(
         f"\n{run.draws:,} votes are kept in {out}, and {page} shows what they prove: open it in a browser.\n"
         f"Next:\n\n"
         f"  smoothcert show {out}\n"
-        f"  smoothcert recertify {out} --method {run.plan.method} --alpha 0.00001",
+        f"  smoothcert recertify {out} --method {run.plan.question.method} --alpha 0.00001",
         highlight=False,
         markup=False,
         soft_wrap=True,

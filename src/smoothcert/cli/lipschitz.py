@@ -12,39 +12,46 @@ from rich.console import Console
 from rich.table import Table
 
 from smoothcert.cli import arguments as arg
+from smoothcert.cli.nouns import Given, derived
+from smoothcert.cli.opened import Loading
 from smoothcert.cli.progress import Meter
-from smoothcert.data import Dataset, open_data, select
+from smoothcert.data import Dataset, open_data
 from smoothcert.errors import InputError
 from smoothcert.lipschitz import LipschitzBound, product
+from smoothcert.lipschitz.constant import NEEDS_LAYERS, local_constants
 from smoothcert.lipschitz.product import Method
-from smoothcert.lipschitz.sources import local_constants, require_module
 from smoothcert.models import load_model
+from smoothcert.modules import require_module
+from smoothcert.options import make
+from smoothcert.plan import Selection
+from smoothcert.plan.selection import INPUTS
+from smoothcert.plan.setting import ENGINE
 
 CHUNK = 16
 
 
+@derived(without=("limit", "shard"), selection=Selection, loading=Loading)
 def lipschitz(
     model: arg.Model,
+    selection: Given,
+    loading: Given,
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="Inputs to search near, as for certify.")] = None,
     shape: Annotated[
         str | None, typer.Option(help="Shape of an input, as 3,32,32; that of the data where there is some.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="Search near at most this many inputs.", rich_help_panel=arg.INPUTS)] = 100,
-    skip: arg.Skip = 1,
-    weights: arg.Weights = None,
-    num_classes: arg.NumClasses = None,
-    device: arg.Device = "auto",
-    classes: arg.Classes = None,
-    resize: arg.Resize = None,
-    crop: arg.Crop = None,
+    limit: Annotated[int, typer.Option(help="Search near at most this many inputs.", rich_help_panel=INPUTS)] = 100,
+    num_classes: Annotated[
+        int | None, typer.Option(help="Classes of a built-in network; its own unless given.", rich_help_panel=ENGINE)
+    ] = None,
 ) -> None:
     """Bound the ℓ2 Lipschitz constant of a network's scores, layer by layer, and search for it near inputs.
 
     Example: `smoothcert lipschitz digits_lipschitz digits --limit 20`
     """
-    console = Console()
-    module = require_module(load_model(model, weights=weights, num_classes=num_classes, device=device)).eval()
-    dataset = None if data is None else open_data(data, classes=classes, resize=resize, crop=crop)
+    console, how = Console(), make(Loading, loading)
+    loaded = load_model(model, weights=how.weights, num_classes=num_classes, device=how.device)
+    module = require_module(loaded, NEEDS_LAYERS).eval()
+    dataset = None if data is None else open_data(data, classes=how.classes, resize=how.resize, crop=how.crop)
     if shape is None and dataset is None:
         raise InputError("the bound depends on the shape of an input: pass --shape such as 3,32,32, or give data.")
     size = arg.whole_numbers(shape) if shape else dataset[0].array.shape if dataset else ()
@@ -59,7 +66,7 @@ def lipschitz(
     if callable(own):
         table.add_row("the design's own", "proved", f"{own():.6g}")
     if dataset is not None:
-        found = _search(module, dataset, select(dataset, skip=skip, limit=limit))
+        found = _search(module, dataset, make(Selection, {**selection, "limit": limit}).rows(dataset))
         for name, value in (("mean", np.mean(found)), ("largest", np.max(found))):
             table.add_row(f"local, {name} of {len(found)} inputs", "estimated", f"{value:.6g}")
     console.print(table)
@@ -85,6 +92,6 @@ def _search(module: torch.nn.Module, dataset: Dataset, rows: Sequence[int]) -> l
     found: list[float] = []
     with Meter("searching", unit="inputs") as meter:
         for start in range(0, len(rows), CHUNK):
-            found += local_constants(module, [dataset[row].array for row in rows[start : start + CHUNK]])
+            found += local_constants(module, [dataset[row].array for row in rows[start : start + CHUNK]]).tolist()
             meter(len(found), len(found) / len(rows))
     return found

@@ -11,57 +11,44 @@ import typer
 from rich.console import Console
 
 from smoothcert.bounds.prediction import ABSTAIN
-from smoothcert.certification import count_classes
-from smoothcert.classifier import SmoothedClassifier
 from smoothcert.cli import arguments as arg
+from smoothcert.cli.nouns import Given, derived
+from smoothcert.cli.opened import Loading, Opened
 from smoothcert.cli.progress import Meter
-from smoothcert.data import open_data, select
-from smoothcert.models import load_model
+from smoothcert.options import make
+from smoothcert.plan import Classifier, Question, Selection, Setting
 from smoothcert.sampling.blocks import Input
 from smoothcert.store.export import write_whole
 
 CHUNK = 50
 
 
+@derived(
+    found=("num_classes", "noise"),
+    without=("shard",),
+    classifier=Classifier,
+    setting=Setting,
+    selection=Selection,
+    loading=Loading,
+)
 def predict(
     model: arg.Model,
     data: arg.Data,
-    sigma: arg.Sigma,
+    classifier: Given,
+    setting: Given,
+    selection: Given,
+    loading: Given,
     n: Annotated[int, typer.Option(help="Draws an input.")] = 1_000,
-    alpha: arg.Alpha = 0.001,
-    limit: arg.Limit = None,
-    skip: arg.Skip = 1,
-    noise: arg.Noise = None,
-    levels: arg.Levels = None,
-    seed: arg.Seed = 0,
-    batch: arg.Batch = "auto",
-    device: arg.Device = "auto",
-    engine: arg.Engine = "auto",
+    alpha: Annotated[float, typer.Option(help="Risk that a class is wrong, per input.")] = Question.alpha,
     out: Annotated[Path | None, typer.Option(help="Write idx, label, predict, correct, time here (TSV).")] = None,
-    weights: arg.Weights = None,
-    num_classes: arg.NumClasses = None,
-    classes: arg.Classes = None,
-    resize: arg.Resize = None,
-    crop: arg.Crop = None,
 ) -> None:
     """Predict the smoothed classifier's class of each input, or abstain; a class is wrong with risk α at most.
 
     Example: `smoothcert predict digits_cnn digits --sigma 0.25 --limit 20`
     """
-    dataset = open_data(data, classes=classes, resize=resize, crop=crop)
-    kind, steps = arg.noise_of(noise, levels, dataset)
-    rows = select(dataset, skip=skip, limit=limit)
-    loaded = load_model(model, weights=weights, num_classes=num_classes, device=device)
-    smoothed = SmoothedClassifier(
-        loaded,
-        sigma=sigma,
-        num_classes=num_classes or count_classes(loaded, dataset),
-        engine=engine,
-        noise=kind,
-        levels=steps,
-        seed=seed,
-        batch=arg.batch_size(batch),
-    )
+    opened = Opened(model, data, loading)
+    smoothed, dataset = opened.smoothed(classifier, setting), opened.dataset
+    rows = make(Selection, selection).rows(dataset)
     lines, right, abstained = ["idx\tlabel\tpredict\tcorrect\ttime"], 0, 0
     with Meter("predicting") as meter:
         for start in range(0, len(rows), CHUNK):
@@ -76,7 +63,8 @@ def predict(
     if out is not None:
         write_whole(out, lambda path: path.write_text("\n".join(lines) + "\n"))
     Console().print(
-        f"{len(rows)} inputs, {kind} noise σ = {sigma:g}, n = {n:,}, α = {alpha:g}: {right / len(rows):.3f} right, "
-        f"{abstained / len(rows):.3f} abstained" + (f"; written to {out}" if out else ""),
+        f"{len(rows)} inputs, {smoothed.classifier.noise} noise σ = {smoothed.sigma:g}, n = {n:,}, α = {alpha:g}: "
+        f"{right / len(rows):.3f} right, {abstained / len(rows):.3f} abstained"
+        + (f"; written to {out}" if out else ""),
         highlight=False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from datetime import timedelta
 from time import monotonic
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 LINE_SECONDS = 10.0
+STDERR = Console(stderr=True)
 
 
 class Meter:
@@ -23,7 +25,7 @@ class Meter:
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:3.0f} %  {task.fields[rate]}"),
-            console=Console(stderr=True),
+            console=STDERR,
             disable=not sys.stderr.isatty(),
             transient=True,
         )
@@ -52,9 +54,18 @@ class Meter:
             self.printed = now
             print(f"{self.what}: {done:.0%} done, {draws:,} {self.unit}, {text}", file=sys.stderr, flush=True)
 
-    def note(self, text: str) -> None:
-        """A line above the bar."""
-        self.bar.console.print(text, highlight=False, markup=False, soft_wrap=not self.bar.console.is_terminal)
+
+class LogLines(logging.Handler):
+    """What the library logs, a line each on standard error, above the bar where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        STDERR.print(
+            f"warning: {text}" if record.levelno >= logging.WARNING else text,
+            highlight=False,
+            markup=False,
+            soft_wrap=not STDERR.is_terminal,
+        )
 
 
 class Meters:

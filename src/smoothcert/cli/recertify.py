@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from smoothcert.bounds import METHODS
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.tables import columns_of, print_estimates, print_methods
 from smoothcert.errors import RunError
@@ -33,12 +32,12 @@ def recertify(
     methods = list(opened.methods) if method is None else [m.strip() for m in method.split(",")]
     print_methods(columns_of(opened, methods, alpha), opened, console)
     print_estimates(opened, methods, alpha, estimated, console)
-    if opened.soft and any(m in METHODS for m in methods):
+    if any(m not in opened.methods for m in methods):
         console.print(
-            "Soft and hard votes make two classifiers: what hard-vote methods prove is about the one with most votes."
+            "Shares and labels make two classifiers: what methods for labels prove is about that of the labels."
         )
     if len(methods) > 1:
         console.print(
-            f"The run declared {opened.plan.method} before its first draw. Each column holds at its own α; taking the "
-            f"best of them for each input spends α more than once."
+            f"The run declared {opened.plan.question.method} before its first draw. Each column holds at its own α; "
+            f"taking the best of them for each input spends α more than once."
         )

@@ -12,7 +12,7 @@ from rich.table import Table
 from smoothcert.cli.progress import Meters
 from smoothcert.errors import InputError
 from smoothcert.experiments import CLAIMS
-from smoothcert.experiments.reproduction import Result, Scale, Setting, write
+from smoothcert.experiments.reproduction import Result, Scale, Stage, write
 
 
 def reproduce(
@@ -40,15 +40,15 @@ def reproduce(
     console = Console()
     for claim in [name] if name is not None else CLAIMS:
         with Meters() as meters:
-            setting = Setting(scale, out, data, imagenet, checkpoints, meters)
+            stage = Stage(scale, out, data, imagenet, checkpoints, meters)
             try:
-                result = CLAIMS[claim](setting)
+                result = CLAIMS[claim](stage)
             except KeyboardInterrupt:
                 meters.stop()
                 console.print(f"Stopped. {out} keeps what was done: run the same command to go on.", markup=False)
                 raise typer.Exit(1) from None
         _print(result, console)
-        paths = write(claim, result, setting)
+        paths = write(claim, result, stage)
         console.print("Written: " + ", ".join(map(str, paths)) + "\n", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.tables import print_run
+from smoothcert.plan import Plan
+from smoothcert.records import flat
 from smoothcert.store import open_run
 
 
@@ -30,12 +34,25 @@ def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
             ", ".join(info.classes[:10]) + (" …" if len(info.classes) > 10 else "") if info.classes else "-",
         ),
         ("versions", ", ".join(f"{k} {v}" for k, v in info.versions.items())),
-        *((f"plan: {name}", value) for name, value in vars(opened.plan).items() if value not in (None, ())),
+        *_declared(opened.plan),
         (
             "done",
-            f"{len(opened)} of {opened.plan.total} inputs" + (" (radii only, no votes)" if info.radii_only else ""),
+            f"{len(opened)} of {opened.plan.selection.total} inputs"
+            + (" (radii only, no votes)" if info.radii_only else ""),
         ),
     ):
         table.add_row(name, escape(str(value)))
     console.print(table, highlight=False)
     print_run(opened, console, estimated)
+
+
+def _declared(plan: Plan) -> Iterator[tuple[str, object]]:
+    """The plan, noun by noun."""
+    for noun in ("classifier", "question", "setting", "selection"):
+        for name, value in flat(getattr(plan, noun)).items():
+            if value not in (None, ""):
+                yield f"{noun}: {name}", value
+    if plan.noise_error:
+        yield "noise error", plan.noise_error
+    if plan.constant is not None:
+        yield "constant", plan.constant

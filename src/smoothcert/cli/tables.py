@@ -9,11 +9,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from smoothcert.bounds import SOFT_METHODS
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate
 from smoothcert.errors import InputError
-from smoothcert.report.summary import certified_radii, summarise, usual_radii
 from smoothcert.store.run import Run
+from smoothcert.summary import certified_radii, summary_at, usual_radii
 
 
 def print_run(run: Run, console: Console, estimated: bool = False) -> None:
@@ -21,18 +20,18 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
     if not len(run):
         console.print("No input has all its draws yet.")
         return
-    certificates = run.certificates()
-    print_methods(columns_of(run, [run.plan.method]), run, console)
-    print_estimates(run, [run.plan.method], None, estimated, console)
+    certificates, method = run.certificates(), run.plan.question.method
+    print_methods(columns_of(run, [method]), run, console)
+    print_estimates(run, [method], None, estimated, console)
     seconds = float(run.tally.seconds.sum())
     rate = f", {run.draws / seconds:,.0f} draws/s" if seconds and run.draws else ""
     console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
     console.print(f"noise: {run.plan.noise_in_words}", highlight=False)
-    if run.plan.sequential:
+    if run.plan.adaptive:
         used = [c.n for c in certificates]
         console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")
     answers = [c.prediction == k for c, k in zip(certificates, run.labels, strict=True) if not c.abstained]
-    chance = 1 / run.plan.num_classes
+    chance = 1 / run.plan.classifier.num_classes
     if len(answers) >= 20 and np.mean(answers) < chance + 2 * np.sqrt(chance * (1 - chance) / len(answers)):
         console.print(
             "Hint: the accuracy is near chance. Is the class order that of the model (--classes)? Are the inputs "
@@ -43,24 +42,24 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
 def columns_of(run: Run, methods: Sequence[str], alpha: float | None = None) -> dict[str, Sequence[Certificate]]:
     """What is proved, by method; a single one with a proved Lipschitz constant also without it."""
     columns: dict[str, Sequence[Certificate]] = {m: run.certificates(m, alpha) for m in methods}
-    if run.plan.constant is not None and len(methods) == 1 and methods[0] in SOFT_METHODS:
+    if run.plan.constant is not None and len(methods) == 1 and methods[0] in run.methods:
         columns = {f"{methods[0]}, L = ∞": run.certificates(methods[0], alpha, plain=True), **columns}
     return columns
 
 
 def print_estimates(run: Run, methods: Sequence[str], alpha: float | None, asked: bool, console: Console) -> None:
     """What rests on estimated Lipschitz constants, in a table of its own, or how to ask for it."""
-    if run.estimates and asked:
-        soft = [m for m in methods if m in SOFT_METHODS]
+    if run.plan.estimates and asked:
+        own = [m for m in methods if m in run.methods]
         print_methods(
-            {f"{m}, estimated": run.certificates(m, alpha, estimated=True) for m in soft}, run, console, ESTIMATED
+            {f"{m}, estimated": run.certificates(m, alpha, estimated=True) for m in own}, run, console, ESTIMATED
         )
-    elif run.estimates:
+    elif run.plan.estimates:
         console.print("Radii from the estimated Lipschitz constants are no proof: --estimated shows them.")
     elif asked:
-        raise InputError(f"{run.path} has no estimated constants: certify with --lipschitz local for them.")
-    if run.soft:
-        console.print(f"votes: {run.votes_in_words}", highlight=False)
+        raise InputError(f"{run.path} has no estimated constants: certify with `lipschitz` local for them.")
+    if run.plan.votes_in_words:
+        console.print(f"votes: {run.plan.votes_in_words}", highlight=False)
 
 
 def print_methods(
@@ -68,12 +67,14 @@ def print_methods(
 ) -> None:
     """Certified accuracy against radius, a column each method, all on one basis."""
     won = {name: certified_radii(certificates, run.labels) for name, certificates in columns.items()}
-    radii = np.array(run.plan.radii) if run.plan.radii else usual_radii(max(max(w.max(), 0.0) for w in won.values()))
-    summaries = {name: summarise(certificates, run.labels, radii) for name, certificates in columns.items()}
+    asked = run.plan.radii
+    radii = np.array(asked) if asked else usual_radii(max(max(w.max(), 0.0) for w in won.values()))
+    summaries = {name: summary_at(radii, won[name], certificates) for name, certificates in columns.items()}
     alpha = next(iter(columns.values()))[0].alpha
-    draws = f"n0 = {run.plan.n0:,}, n {'≤' if run.plan.sequential else '='} {run.plan.n:,}"
+    question = run.plan.question
+    draws = f"n0 = {question.n0:,}, n {'≤' if run.plan.adaptive else '='} {question.draws.most:,}"
     table = Table(
-        title=f"{len(run)} inputs, σ = {run.plan.sigma:g}, {draws}, α = {alpha:g}",
+        title=f"{len(run)} inputs, σ = {run.plan.classifier.sigma:g}, {draws}, α = {alpha:g}",
         title_justify="left",
         min_width=60,
     )

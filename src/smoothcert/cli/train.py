@@ -10,36 +10,26 @@ from rich.console import Console
 from rich.table import Table
 
 from smoothcert.cli import arguments as arg
+from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.progress import Meter
 from smoothcert.data import open_data
 from smoothcert.training import Epoch, open_training_data
 from smoothcert.training import train as run_training
+from smoothcert.training.configuration import Recipe
 
 
+@derived(recipe=Recipe)
 def train(
     arch: Annotated[str, typer.Argument(metavar="ARCH", help="A built-in architecture, such as cifar_resnet20.")],
     data: arg.Data,
-    sigma: Annotated[float, typer.Option(help="Standard deviation of the noise in training; 0 for none.")],
+    recipe: Given,
     out: Annotated[Path, typer.Option(help="The folder of the training.")],
-    preset: Annotated[
-        str, typer.Option(help="fast (one cycle, 10 epochs), cohen (steps, 90 epochs) or adam (100 epochs).")
-    ] = "fast",
-    epochs: Annotated[int | None, typer.Option(help="Epochs; the preset's unless given.")] = None,
-    batch: Annotated[int, typer.Option(help="Images a step.")] = 256,
-    rate: Annotated[float | None, typer.Option(help="Largest learning rate; the preset's unless given.")] = None,
-    margin: Annotated[float, typer.Option(help="Radius that liresnet is trained to prove.")] = 0.25,
-    temperature: Annotated[
-        float, typer.Option(help="What the loss divides the scores by; 0.2 for a network that is 1-Lipschitz.")
-    ] = 1.0,
-    augment: Annotated[bool, typer.Option("--augment/--no-augment", help="Random crops and flips.")] = True,
     validation: Annotated[
         str | None, typer.Option(metavar="DATA", help="Data that judge each epoch, by at most 1 000 of their inputs.")
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=NUMBER", help="An option of ARCH, as width=64; repeatable.")
     ] = None,
-    precision: Annotated[str, typer.Option(help="bf16, fp32, or auto: bf16 where the hardware has it.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Names the first weights, the order and the noise.")] = 0,
     device: arg.Device = "auto",
     resize: arg.Resize = None,
     crop: arg.Crop = None,
@@ -54,20 +44,11 @@ def train(
             log = run_training(
                 arch,
                 open_training_data(data, resize=resize, crop=crop),
-                sigma=sigma,
                 out=out,
-                preset=preset,
-                epochs=epochs,
-                batch=batch,
-                rate=rate,
-                margin=margin,
-                temperature=temperature,
-                augment=augment,
                 validation=None if validation is None else open_data(validation, resize=resize, crop=crop),
                 options=arg.settings(option or []),
-                precision=precision,
-                seed=seed,
                 device=device,
+                **recipe,
                 on_progress=meter,
             )
         except KeyboardInterrupt:
@@ -82,7 +63,7 @@ def train(
     _print(log, console)
     best = out / "best.safetensors"
     console.print(
-        f"Weights are in {best}: smoothcert certify {arch} DATA --weights {best} --sigma {sigma:g}",
+        f"Weights are in {best}: smoothcert certify {arch} DATA --weights {best} --sigma {recipe['sigma']:g}",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -8,9 +8,9 @@ from smoothcert.experiments.gap import gap
 from smoothcert.experiments.linear_product import linear_product
 from smoothcert.experiments.lipschitz_table import lipschitz_table
 from smoothcert.experiments.radii_figure import radii_figure
-from smoothcert.experiments.reproduction import Result, Setting
+from smoothcert.experiments.reproduction import Result, Stage
 
-CLAIMS: dict[str, Callable[[Setting], Result]] = {
+CLAIMS: dict[str, Callable[[Stage], Result]] = {
     "radii": radii_figure,
     "confidence": confidence,
     "gap": gap,

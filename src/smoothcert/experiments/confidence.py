@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothcert.certification import certify_dataset
-from smoothcert.data import digits, open_data
+from smoothcert.data import Dataset, digits, open_data
 from smoothcert.experiments.many_classes import efficientnet_lite0, imagenet_pictures
-from smoothcert.experiments.reproduction import Result, Scale, Setting, canvas
-from smoothcert.models import load_model
+from smoothcert.experiments.reproduction import Result, Scale, Stage, canvas, digits_network
+from smoothcert.plan import Labels
 from smoothcert.report.figure import COLOURS
-from smoothcert.report.summary import certified_radii, curve
 from smoothcert.store import Run
+from smoothcert.summary import certified_radii, curve
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
 IN_SIGMAS = (0.5, 1.0, 2.0, 3.0)
@@ -28,78 +27,75 @@ NAMES = {"mono": "Clopper-Pearson", "bonferroni": "Bonferroni", "cpm": "CPM", "p
 
 
 @dataclass(frozen=True)
-class Case:
-    """One network on one data set: a column of the figure."""
+class Trial:
+    """One network on one data set, certified with each number of draws."""
 
     name: str
-    model: torch.nn.Module | Any
-    data: Any
+    model: torch.nn.Module
+    data: Dataset
     sigma: float
     skip: int
     limit: int
     draws: tuple[int, ...]
 
 
-def cases(setting: Setting) -> Iterator[Case]:
+def trials(stage: Stage) -> Iterator[Trial]:
     """What is certified at each scale; n = 1 000 is drawn from the same noise as the first 1 000 of n = 10 000."""
-    if setting.scale is Scale.SMOKE:
-        yield Case("digits_cnn", load_model("digits_cnn", device="cpu"), digits(train=False), 0.25, 1, 40, (1_000,))
+    if stage.scale is Scale.SMOKE:
+        yield Trial("digits_cnn", digits_network("digits_cnn"), digits(train=False), 0.25, 1, 40, (1_000,))
         return
-    arch, skip, limit = ("cifar_small", 50, 200) if setting.scale is Scale.CPU else ("cifar_resnet110", 10, 1_000)
+    arch, skip, limit = ("cifar_small", 50, 200) if stage.scale is Scale.CPU else ("cifar_resnet110", 10, 1_000)
     for sigma in SIGMAS:
-        model = setting.network(arch, sigma)
-        yield Case(arch, model, setting.cifar10(), sigma, skip, limit, (1_000, 10_000))
-    if setting.scale is Scale.CPU:
-        yield Case("efficientnet_lite0", efficientnet_lite0(), imagenet_pictures(), 0.1, 1, 20, (1_000,))
-    elif setting.imagenet is not None:
-        pictures = open_data(str(setting.imagenet), resize=256, crop=224)
+        yield Trial(arch, stage.network(arch, sigma), stage.cifar10(), sigma, skip, limit, (1_000, 10_000))
+    if stage.scale is Scale.CPU:
+        yield Trial("efficientnet_lite0", efficientnet_lite0(), imagenet_pictures(), 0.1, 1, 20, (1_000,))
+    elif stage.imagenet is not None:
+        pictures = open_data(str(stage.imagenet), resize=256, crop=224)
         for sigma in SIGMAS[1:]:
-            yield Case("resnet50", setting.network("resnet50", sigma), pictures, sigma, 100, 500, (1_000, 10_000))
+            yield Trial("resnet50", stage.network("resnet50", sigma), pictures, sigma, 100, 500, (1_000, 10_000))
 
 
-def certified(case: Case, n: int, setting: Setting) -> Run:
-    """The run of a case at n, resumed where it was stopped."""
-    name = f"{case.name}-sigma{case.sigma:g}-n{n}"
-    return certify_dataset(
-        case.model,
-        case.data,
-        sigma=case.sigma,
-        out=setting.out / f"confidence-{name}.smoothcert",
+def certified(trial: Trial, n: int, stage: Stage) -> Run:
+    """The run of a trial at n, resumed where it was stopped."""
+    name = f"{trial.name}-sigma{trial.sigma:g}-n{n}"
+    smoothed = stage.smoothed(trial.model, trial.data, trial.sigma, Labels())
+    return smoothed.certify_dataset(
+        trial.data,
+        out=stage.out / f"confidence-{name}.smoothcert",
         n=n,
-        skip=case.skip,
-        limit=case.limit,
-        model_name=case.name,
-        **setting.sampling,
-        on_progress=setting.meter(name),
+        skip=trial.skip,
+        limit=trial.limit,
+        model_name=trial.name,
+        on_progress=stage.meter(name),
     )
 
 
-def confidence(setting: Setting) -> Result:
-    """Certified accuracy against the radius for each case and n, with the distribution of c*."""
-    panels = [(case, n, certified(case, n, setting)) for case in cases(setting) for n in case.draws]
+def confidence(stage: Stage) -> Result:
+    """Certified accuracy against the radius for each trial and n, with the distribution of c*."""
+    panels = [(trial, n, certified(trial, n, stage)) for trial in trials(stage) for n in trial.draws]
     numbers, rows = [], []
-    for case, n, run in panels:
+    for trial, n, run in panels:
         won = {m: certified_radii(run.certificates(m), run.labels) for m in NAMES}
         buckets = Counter(c.num_buckets for c in run.certificates("cpm"))
-        radii = case.sigma * np.array(IN_SIGMAS)
+        radii = trial.sigma * np.array(IN_SIGMAS)
         shares = {m: [float((w >= r).mean()) for r in radii] for m, w in won.items()}
         average = {m: float(w.clip(0).mean()) for m, w in won.items()}
-        rows.append((f"{case.name} σ={case.sigma:g} n={n}", *[""] * (1 + len(radii))))
+        rows.append((f"{trial.name} σ={trial.sigma:g} n={n}", *[""] * (1 + len(radii))))
         rows += [(f"  {NAMES[m]}", f"{average[m]:.4f}", *(f"{v:.3f}" for v in shares[m])) for m in NAMES]
         numbers.append(
             {
-                "model": case.name,
-                "sigma": case.sigma,
-                "n0": run.plan.n0,
+                "model": trial.name,
+                "sigma": trial.sigma,
+                "n0": run.plan.question.n0,
                 "n": n,
-                "alpha": run.plan.alpha,
+                "alpha": run.plan.question.alpha,
                 "inputs": len(run),
-                "classes": run.plan.num_classes,
+                "classes": run.plan.classifier.num_classes,
                 "average_radius": average,
                 "radii": radii.tolist(),
                 "certified_accuracy": shares,
                 "buckets": {str(k): v for k, v in sorted(buckets.items())},
-                "share_of_radii": _comparison(won, case.sigma),
+                "share_of_radii": _comparison(won, trial.sigma),
                 "curves": {m: [v.tolist() for v in curve(w)] for m, w in won.items()},
             }
         )

@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
-from smoothcert.bounds.margins import Counts, Margins
+from smoothcert.bounds.method import Counts, MarginBound
 from smoothcert.experiments.coverage import claims_of, coverage, worst_case
-from smoothcert.experiments.reproduction import Result, Setting
+from smoothcert.experiments.reproduction import Result, Stage
 
 P, N, MORE, ALPHA = (0.5, 0.05, 0.45), 10, 40, 0.05
 
 
-def fixed_rival(selections: Counts, estimations: Counts, alpha: float) -> Margins:
+def fixed_rival(selections: Counts, estimations: Counts, alpha: float) -> MarginBound:
     """Wrong on purpose: class 1 is taken for the runner-up before any draw, at α/2 and α/2."""
     n = estimations.sum(axis=1)
     lower = lower_quantile(estimations[:, 0], n, alpha / 2)
-    return Margins(lower - upper_quantile(estimations[:, 1], n, alpha / 2))
+    return MarginBound(lower - upper_quantile(estimations[:, 1], n, alpha / 2))
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def counter_example() -> list[Row]:
     return rows
 
 
-def reproduce_counter_example(setting: Setting) -> Result:
+def reproduce_counter_example(stage: Stage) -> Result:
     """The table of `counter_example`, a cross where the coverage falls short of 1 − α."""
     found = counter_example()
     rows = []

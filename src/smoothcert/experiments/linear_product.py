@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from smoothcert.experiments.reproduction import Result, Setting
+from smoothcert.experiments.reproduction import Result, Stage
 from smoothcert.lipschitz import product
 
 DEPTH, WIDTH, OUTPUT = 110, 100, 10
@@ -31,7 +31,7 @@ def true_constant(network: nn.Sequential) -> float:
     return float(torch.linalg.matrix_norm(matrix, 2))
 
 
-def linear_product(setting: Setting) -> Result:
+def linear_product(stage: Stage) -> Result:
     """The product of the layers' norms by each method, against the true constant."""
     network = linear_network()
     bounds = {method: product(network, (WIDTH,), method) for method in ("fourier", "gram", "power")}

@@ -8,42 +8,39 @@ import numpy as np
 import torch
 
 from smoothcert.data import Dataset, digits, select
-from smoothcert.experiments.reproduction import Result, Scale, Setting
+from smoothcert.experiments.reproduction import Result, Scale, Stage, digits_network
 from smoothcert.lipschitz import local, product
-from smoothcert.models import load_model
+from smoothcert.modules import device_of
 
 SIGMAS = (0.0, 0.12, 0.25, 0.5, 1.0)
 INPUTS = {Scale.SMOKE: 20, Scale.CPU: 100, Scale.PAPER: 1_000}
 BATCH = 50
 
 
-def networks(setting: Setting) -> Iterator[tuple[str, float, torch.nn.Module]]:
+def networks(stage: Stage) -> Iterator[tuple[str, float, torch.nn.Module]]:
     """(name, training noise, network) of each row."""
-    if setting.scale is Scale.SMOKE:
+    if stage.scale is Scale.SMOKE:
         for name in ("digits_cnn", "digits_lipschitz"):
-            model = load_model(name, device="cpu")
-            assert isinstance(model, torch.nn.Module)
-            yield name, 0.25, model
+            yield name, 0.25, digits_network(name)
         return
-    for arch in ("liresnet", "cifar_small" if setting.scale is Scale.CPU else "cifar_resnet110"):
+    for arch in ("liresnet", "cifar_small" if stage.scale is Scale.CPU else "cifar_resnet110"):
         for sigma in SIGMAS:
-            yield arch, sigma, setting.network(arch, sigma)
+            yield arch, sigma, stage.network(arch, sigma)
 
 
-def lipschitz_table(setting: Setting) -> Result:
+def lipschitz_table(stage: Stage) -> Result:
     """For each network the mean and the largest local estimate of its scores in B(x, 0.15), and its product bounds."""
-    data: Dataset = digits(train=False) if setting.scale is Scale.SMOKE else setting.cifar10()
-    count = INPUTS[setting.scale]
+    data: Dataset = digits(train=False) if stage.scale is Scale.SMOKE else stage.cifar10()
+    count = INPUTS[stage.scale]
     chosen = select(data, skip=max(1, len(data) // count), limit=count)
     inputs = torch.from_numpy(np.stack([data[row].array for row in chosen]))
     rows, numbers = [], []
-    for name, sigma, model in networks(setting):
+    for name, sigma, model in networks(stage):
         model.eval()
-        device = next(model.parameters()).device
         pieces = []
         for done, piece in enumerate(torch.split(inputs, BATCH)):
-            pieces.append(local(model, piece.to(device), radius=0.15).cpu())
-            setting.progress(
+            pieces.append(local(model, piece.to(device_of(model)), radius=0.15).cpu())
+            stage.progress(
                 f"{name} σ={sigma:g}", (done + 1) * BATCH, min(1.0, (done + 1) * BATCH / len(inputs)), "inputs"
             )
         estimates = torch.cat(pieces)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from smoothcert.data import Dataset, as_dataset
 from smoothcert.errors import InputError
 from smoothcert.models.checkpoints import load_weights
 from smoothcert.models.normalize import Normalize
@@ -29,14 +30,14 @@ def efficientnet_lite0() -> torch.nn.Module:
     return torch.nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), network).eval()
 
 
-def imagenet_pictures() -> list[tuple[NDArray[np.float32], int]]:
+def imagenet_pictures() -> Dataset:
     """foolbox's 20 pictures with their labels, the shorter side brought to 256 and the middle 224×224 cut out."""
     try:
         import foolbox
     except ImportError:
         raise InputError(f"the ImageNet pictures are missing: {HOW}.") from None
     folder = Path(foolbox.__file__).parent / "data"
-    return [(_picture(p), int(p.stem.split("_")[-1])) for p in sorted(folder.glob("imagenet_*.jpg"))]
+    return as_dataset([(_picture(p), int(p.stem.split("_")[-1])) for p in sorted(folder.glob("imagenet_*.jpg"))])
 
 
 def _picture(path: Path) -> NDArray[np.float32]:

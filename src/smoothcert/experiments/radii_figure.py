@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from smoothcert import radii
-from smoothcert.experiments.reproduction import Result, Setting, canvas
+from smoothcert.experiments.reproduction import Result, Stage, canvas
 from smoothcert.report.figure import COLOURS
 
 L, SIGMA, P2 = 4.0, 0.12, 0.1
 SHOWN = (0.3, 0.6, 0.8, 0.9, 0.99)
 
 
-def radii_figure(setting: Setting) -> Result:
+def radii_figure(stage: Stage) -> Result:
     """The radii for one rival in one panel, those for all rivals as one in the other."""
     p1 = np.unique([*np.linspace(0.1, 0.995, 180), *SHOWN])
     panels = {

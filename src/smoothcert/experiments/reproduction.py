@@ -1,4 +1,4 @@
-"""What the reproduced claims have in common: a setting to run in, and numbers, a table and a figure to show."""
+"""What the reproduced claims have in common: a stage to run on, and numbers, a table and a figure to show."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ from typing import Any
 
 import torch
 
+from smoothcert.certification.planning import count_classes
+from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import Dataset, open_data
 from smoothcert.errors import InputError
 from smoothcert.models import load_model
+from smoothcert.modules import require_module
+from smoothcert.plan import Kind
 from smoothcert.report.figure import STYLE
+from smoothcert.sampling.engines import Engines
+
+BUILT_IN = "the claims are about torch modules: name a built-in network."
 
 
 class Scale(str, Enum):
@@ -30,7 +37,7 @@ class Scale(str, Enum):
 
 
 @dataclass(frozen=True)
-class Setting:
+class Stage:
     """Where a claim is computed again: its run files and results go to `out`."""
 
     scale: Scale
@@ -40,10 +47,11 @@ class Setting:
     checkpoints: Path | None = None
     progress: Callable[[str, int, float, str], None] = lambda what, count, done, unit: None
 
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """Engine and batch are fixed, not measured: the same command draws the same votes."""
-        return {"engine": "onnx" if self.scale is Scale.CPU else "torch", "batch": 200}
+    def smoothed(self, model: torch.nn.Module, data: Dataset, sigma: float, votes: str | Kind) -> SmoothedClassifier:
+        """The model smoothed. Engine and batch are fixed, not measured: the same claim draws the same votes."""
+        engines, engine = Engines(model), "onnx" if self.scale is Scale.CPU else "torch"
+        classes = count_classes(engines, data)
+        return SmoothedClassifier(engines, sigma=sigma, num_classes=classes, votes=votes, engine=engine, batch=200)
 
     def meter(self, what: str) -> Callable[[int, float], None]:
         """Progress of one part, by its name."""
@@ -52,7 +60,7 @@ class Setting:
     def cifar10(self) -> Dataset:
         """The test images."""
         if self.data is None:
-            raise InputError(f"--scale {self.scale.value} needs CIFAR-10: pass --data with the folder of test.parquet.")
+            raise InputError(f"the {self.scale.value} scale needs CIFAR-10: pass `data`, the folder of test.parquet.")
         whole = self.data / "test.parquet"
         return open_data(str(whole if whole.exists() else self.data))
 
@@ -67,12 +75,15 @@ class Setting:
         found = next((p for p in places if p.exists()), None)
         if found is None:
             raise InputError(
-                f"{folder} has no weights of {arch} for σ = {sigma:.2f}: pass --checkpoints, or train them into "
-                f"{places[0].name} with smoothcert train."
+                f"{folder} has no weights of {arch} for σ = {sigma:.2f}: pass `checkpoints`, or train them into "
+                f"{places[0].name} there."
             )
-        model = load_model(arch, weights=found)
-        assert isinstance(model, torch.nn.Module)
-        return model
+        return require_module(load_model(arch, weights=found), BUILT_IN)
+
+
+def digits_network(name: str) -> torch.nn.Module:
+    """A network for the digits, with the weights that come with it."""
+    return require_module(load_model(name, device="cpu"), BUILT_IN)
 
 
 @dataclass(frozen=True)
@@ -103,20 +114,20 @@ def canvas(rows: int, columns: int, width: float = 3.3, height: float = 2.4) -> 
         yield figure, axes
 
 
-def write(name: str, result: Result, setting: Setting) -> list[Path]:
+def write(name: str, result: Result, stage: Stage) -> list[Path]:
     """NAME.json, NAME.png and NAME.svg in the output folder; returns what was written."""
     record = {
         "claim": name,
-        "scale": setting.scale.value,
+        "scale": stage.scale.value,
         "seed": 0,
         "date": date.today().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
         **result.numbers,
     }
-    paths = [setting.out / f"{name}.json"]
+    paths = [stage.out / f"{name}.json"]
     paths[0].write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
     if result.figure is not None:
         for kind, metadata in (("png", {}), ("svg", {"Date": None})):
-            paths.append(setting.out / f"{name}.{kind}")
+            paths.append(stage.out / f"{name}.{kind}")
             result.figure.savefig(paths[-1], format=kind, dpi=160, metadata=metadata)
     return paths

@@ -12,11 +12,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from smoothcert.certificate import Certificate
-from smoothcert.certification import certify_dataset
+from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import digits
 from smoothcert.models import load_model
-from smoothcert.report.summary import summarise
+from smoothcert.plan import Softmax
 from smoothcert.store.run import Run
+from smoothcert.summary import summarise
 
 RADII = np.array([0.2, 0.3, 0.4, 0.5, 0.6])
 TEMPERATURES = (0.1, 0.2)
@@ -24,19 +25,15 @@ TEMPERATURES = (0.1, 0.2)
 
 def soft_run(out: Path, temperature: float, *, sigma: float = 0.25, limit: int = 100, n: int = 10_000) -> Run:
     """Soft votes of the 1-Lipschitz network, with its constant proved."""
-    return certify_dataset(
+    smoothed = SmoothedClassifier(
         load_model("digits_lipschitz", device="cpu"),
-        digits(train=False),
         sigma=sigma,
-        out=out,
-        n=n,
-        votes="softmax",
-        temperature=temperature,
-        lipschitz="product",
-        limit=limit,
+        num_classes=10,
+        votes=Softmax(temperature),
         engine="torch",
         batch=400,
     )
+    return smoothed.certify_dataset(digits(train=False), out=out, n=n, lipschitz="product", limit=limit)
 
 
 def rows(run: Run) -> Iterator[tuple[str, list[Certificate]]]:

@@ -45,7 +45,10 @@ def local(
     >>> local(nn.Linear(3, 2), torch.zeros(5, 3), of="class").shape
     torch.Size([5])
     """
-    _check(module, x, radius, of, classes, sigma, draws, restarts, steps)
+    climbing = _Climb(radius, of, restarts, steps)
+    if not 0 <= sigma < math.inf or draws < 2:
+        raise InputError("sigma must be finite and must not be negative, and draws at least 2.")
+    _check_inputs(module, x, of, classes)
     generator = torch.Generator().manual_seed(seed)
     noise = sigma * torch.randn(2, draws // 2 if sigma > 0 else 1, *x.shape[1:], generator=generator)
     climb, judge = (_Smoothed(module, half, of == "logits") for half in noise.to(x))
@@ -56,7 +59,7 @@ def local(
         with torch.no_grad():
             scores = climb.scores(centres)
         labels = scores.argmax(1) if classes is None else classes[i : i + at_once].to(scores.device)
-        best = _ascend(climb, centres, scores, labels, radius, of, restarts, steps, generator)
+        best = _ascend(climb, centres, scores, labels, climbing, generator)
         judged = judge.slope(best.point, best.direction)
         slope = (judged.gradient.double() * _unit(best.gradient).double()).flatten(1).sum(1)
         values.append(slope.clamp_min(0).cpu())
@@ -106,23 +109,33 @@ class _Smoothed:
         return slope
 
 
+@dataclass(frozen=True)
+class _Climb:
+    """Where and how the steepest slope is searched."""
+
+    radius: float
+    of: Output
+    restarts: int
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.of not in ("logits", "class", "margin"):
+            raise InputError(f'of must be "logits", "class" or "margin", not {self.of!r}.')
+        if not 0 <= self.radius < math.inf:
+            raise InputError("radius must be finite and must not be negative.")
+        if self.restarts < 0 or self.steps < 0:
+            raise InputError("restarts and steps must be at least 0.")
+
+
 def _ascend(
-    smoothed: _Smoothed,
-    x: Tensor,
-    scores: Tensor,
-    labels: Tensor,
-    radius: float,
-    of: Output,
-    restarts: int,
-    steps: int,
-    generator: torch.Generator,
+    smoothed: _Smoothed, x: Tensor, scores: Tensor, labels: Tensor, how: _Climb, generator: torch.Generator
 ) -> _Slope:
     """The steepest slope found in each ball.
 
     The gradient of `‖∇φ‖` is `Hv`, v the unit vector along ∇φ: here a difference of two gradients, which also sees
     the kinks of a piecewise linear network. For the logits power iteration on the Jacobian turns the direction.
     """
-    starts = 1 + restarts
+    radius, of, steps, starts = how.radius, how.of, how.steps, 1 + how.restarts
     centre, labels = x.repeat_interleave(starts, 0), labels.repeat_interleave(starts)
     chosen = functional.one_hot(labels, scores.shape[1]).to(scores)
 
@@ -176,25 +189,9 @@ def _columns(values: Tensor, like: Tensor) -> Tensor:
     return shaped if shaped.dtype == torch.bool else shaped.to(like)
 
 
-def _check(
-    module: nn.Module,
-    x: Tensor,
-    radius: float,
-    of: str,
-    classes: Tensor | None,
-    sigma: float,
-    draws: int,
-    restarts: int,
-    steps: int,
-) -> None:
-    if of not in ("logits", "class", "margin"):
-        raise InputError(f'of must be "logits", "class" or "margin", not {of!r}.')
+def _check_inputs(module: nn.Module, x: Tensor, of: str, classes: Tensor | None) -> None:
     if not (x.is_floating_point() and x.ndim >= 2 and x.isfinite().all()):
         raise InputError("x must be a batch of finite inputs, a floating-point tensor whose first axis counts them.")
-    if not (0 <= radius < math.inf and 0 <= sigma < math.inf):
-        raise InputError("radius and sigma must be finite and must not be negative.")
-    if draws < 2 or restarts < 0 or steps < 0:
-        raise InputError("draws must be at least 2, restarts and steps at least 0.")
     require_evaluation(module)
     try:
         with torch.no_grad():

@@ -12,7 +12,7 @@ from smoothcert.radii.lipschitz import constants, s0
 
 HALVINGS = 48
 INNER_HALVINGS = 36
-ROUNDING = 1e-12  # more than the distribution function below loses
+DISTRIBUTION_ERROR = 1e-12  # more than the distribution function below loses
 STEEPEST = 1e3
 
 
@@ -86,7 +86,7 @@ def supremum(r: Floats, b: Floats, w: Floats) -> Floats:
         further = side * (_log_density(t + 2 * r, w) - _log_density(t, w) - np.log(b)) > 0
         low, high = np.where(further, middle, low), np.where(further, high, middle)
     t = side * (low + high) / 2 - r
-    margin = ROUNDING + np.where(w > 0, 2.0 ** -(INNER_HALVINGS + 1), 0.0)
+    margin = DISTRIBUTION_ERROR + np.where(w > 0, 2.0 ** -(INNER_HALVINGS + 1), 0.0)
     return np.asarray(_distribution(t + 2 * r, w) - b * _distribution(t, w) + (1 + b) * margin)
 
 

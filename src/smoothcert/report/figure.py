@@ -10,8 +10,7 @@ import numpy as np
 
 from smoothcert.certificate import PROVED
 from smoothcert.errors import InputError
-from smoothcert.report.series import Series
-from smoothcert.report.summary import curve
+from smoothcert.report.curves import Curve
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#444444", "#9A6700", "#56B4E9")
 """Okabe and Ito's colours, those that are too pale for thin lines replaced."""
@@ -27,7 +26,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def save_figure(series: Sequence[Series], path: Path, kind: str) -> None:
+def save_figure(curves: Sequence[Curve], path: Path, kind: str) -> None:
     """One column wide (3.3 in); proved curves are solid, estimated ones dashed; several runs get their envelope."""
     try:
         import matplotlib
@@ -38,20 +37,20 @@ def save_figure(series: Sequence[Series], path: Path, kind: str) -> None:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.3, 2.4), layout="constrained")
         axes = figure.add_subplot()
-        for i, s in enumerate(series):
-            x, y = curve(s.won)
+        for i, curve in enumerate(curves):
+            x, y = curve.steps
             axes.step(
                 [*x, x[-1]],
                 [*y, 0],
                 where="pre",
-                label=s.name.replace("$", r"\$"),
+                label=curve.name.replace("$", r"\$"),
                 color=COLOURS[i % len(COLOURS)],
-                linestyle="-" if s.basis == PROVED else "--",
+                linestyle="-" if curve.basis == PROVED else "--",
             )
-        proved = [s for s in series if s.basis == PROVED]
-        if len({id(s.run) for s in proved}) > 1:
-            x = np.unique(np.concatenate([curve(s.won)[0] for s in proved]))
-            best = np.max([(s.won[:, None] >= x).mean(axis=0) for s in proved], axis=0)
+        proved = [c for c in curves if c.basis == PROVED]
+        if len({id(c.run) for c in proved}) > 1:
+            x = np.unique(np.concatenate([c.steps[0] for c in proved]))
+            best = np.max([(c.won[:, None] >= x).mean(axis=0) for c in proved], axis=0)
             axes.step(x, best, where="pre", label="upper envelope", color="#000000", alpha=0.2, linewidth=4, zorder=0)
         axes.set_xlim(left=0)
         axes.set_ylim(0, 1)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from smoothcert.report.series import Series
-from smoothcert.store.file import RunFile
+from smoothcert.report.curves import Curve, firsts
 
 
 @dataclass(frozen=True)
@@ -33,19 +32,17 @@ class Paired:
     larger: Contrast
 
 
-def pair(series: Sequence[Series], radii: NDArray[np.float64]) -> Paired | None:
+def pair(curves: Sequence[Curve], radii: NDArray[np.float64]) -> Paired | None:
     """The comparison of two runs by the first method of each; None unless there are two runs with common inputs."""
-    firsts: dict[int, Series] = {}
-    for s in series:
-        firsts.setdefault(id(s.run), s)
-    if len(firsts) != 2:
+    compared = firsts(curves)
+    if len(compared) != 2:
         return None
-    first, second = firsts.values()
+    first, second = compared
     known = _identities(first), _identities(second)
     ids = [i for i in first.run.ids if i in known[1]]
     if not ids or any(_contradict(known[0][i], known[1][i]) for i in ids):
         return None
-    a, b = (_radii(s, ids) for s in (first, second))
+    a, b = (_radii(curve, ids) for curve in compared)
     return Paired(
         names=(first.name, second.name),
         inputs=len(ids),
@@ -71,16 +68,14 @@ def _contrast(ids: list[str], a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Con
     return Contrast(first, second, sign_test(len(first), len(second)))
 
 
-def _radii(series: Series, ids: list[str]) -> NDArray[np.float64]:
-    won = dict(zip(series.run.ids, series.won.tolist(), strict=True))
+def _radii(curve: Curve, ids: list[str]) -> NDArray[np.float64]:
+    won = dict(zip(curve.run.ids, curve.won.tolist(), strict=True))
     return np.array([won[i] for i in ids])
 
 
-def _identities(series: Series) -> dict[str, tuple[int, str | None]]:
+def _identities(curve: Curve) -> dict[str, tuple[int, str | None]]:
     """The label and, where the run holds it, the content hash of each complete input."""
-    complete = set(series.run.ids)
-    with RunFile.open_to_read(series.run.path) as file:
-        return {id: (label, digest) for _, id, label, digest in file.inputs() if id in complete}
+    return {record.id: (record.label, record.digest) for record in curve.run.inputs}
 
 
 def _contradict(a: tuple[int, str | None], b: tuple[int, str | None]) -> bool:

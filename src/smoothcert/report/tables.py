@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smoothcert.certificate import ESTIMATED, PROVED
+from smoothcert.report.contents import Contents
+from smoothcert.report.curves import Curve
 from smoothcert.report.paired import Paired
-from smoothcert.report.series import Series
+from smoothcert.summary import Summary
 from smoothcert.text import csv_cell
 
 LATEX = {
@@ -26,29 +26,17 @@ LATEX = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """A series in figures: certified accuracy at radius 0 and at each radius, the average radius, abstentions."""
-
-    name: str
-    shares: list[float]
-    average_radius: float
-    abstained: float
-
-
-def markdown(series: Sequence[Series], radii: NDArray[np.float64], rho: float, paired: Paired | None) -> str:
+def markdown(contents: Contents) -> str:
     """The tables, what they hold for, and for two runs the paired comparison."""
-    head = ["", "any radius", *(f"r = {r:g}" for r in radii), "average radius", "abstained"]
+    head = ["", "any radius", *(f"r = {r:g}" for r in contents.radii), "average radius", "abstained"]
     parts = []
-    for basis, members in _by_basis(series):
-        rows = _rows(members, radii)
+    for basis, curves, summaries in _by_basis(contents):
         lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
-        lines += [
-            [_markdown(row.name), *cells] for row, cells in zip(rows, _cells(rows, "{} %", "**{}**"), strict=True)
-        ]
-        parts.append(f"Certified accuracy, {basis}:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines))
-        parts.append("\n".join(f"- {_markdown(names)}: {claim}" for names, claim in _statements(members, rho)))
-    if paired:
+        cells = _cells(summaries, "{} %", "**{}**")
+        lines += [[_markdown(curve.name), *row] for curve, row in zip(curves, cells, strict=True)]
+        parts.append(f"Certified accuracy, {basis}:\n\n{_pipes(lines)}")
+        parts.append("\n".join(f"- {_markdown(names)}: {claim}" for names, claim in _statements(contents, curves)))
+    if paired := contents.paired:
         first, second = map(_markdown, paired.names)
         parts.append(f"Paired on {paired.inputs} common inputs: {larger(paired)}")
         lines = [["radius", f"only {first}", f"only {second}", "p (exact McNemar)"], ["---:"] * 4]
@@ -56,7 +44,7 @@ def markdown(series: Sequence[Series], radii: NDArray[np.float64], rho: float, p
             [f"{r:g}", str(len(c.first)), str(len(c.second)), f"{c.p:.2g}"]
             for r, c in zip(paired.radii, paired.certified, strict=True)
         ]
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        parts.append(_pipes(lines))
         parts += [
             f"Inputs that only {name} certifies at {r:g}: {', '.join(map(_markdown, ids))}"
             for r, c in zip(paired.radii, paired.certified, strict=True)
@@ -66,21 +54,18 @@ def markdown(series: Sequence[Series], radii: NDArray[np.float64], rho: float, p
     return "\n\n".join(parts) + "\n"
 
 
-def latex(series: Sequence[Series], radii: NDArray[np.float64], rho: float, paired: Paired | None) -> str:
+def latex(contents: Contents) -> str:
     r"""The same as `tabular`s for \usepackage{booktabs}; the statements become comments."""
     parts = []
-    for basis, members in _by_basis(series):
-        rows = _rows(members, radii)
-        head = ["", "any $r$", *(f"$r = {r:g}$" for r in radii), "average $r$", "abstained"]
-        body = [
-            " & ".join([_latex(row.name), *cells])
-            for row, cells in zip(rows, _cells(rows, r"{}\,\%", r"\textbf{{{}}}"), strict=True)
-        ]
-        notes = [f"% {_latex(names)}: {claim}" for names, claim in _statements(members, rho)]
+    for basis, curves, summaries in _by_basis(contents):
+        head = ["", "any $r$", *(f"$r = {r:g}$" for r in contents.radii), "average $r$", "abstained"]
+        cells = _cells(summaries, r"{}\,\%", r"\textbf{{{}}}")
+        body = [" & ".join([_latex(curve.name), *row]) for curve, row in zip(curves, cells, strict=True)]
+        notes = [f"% {_latex(names)}: {claim}" for names, claim in _statements(contents, curves)]
         parts.append(
             "\n".join([f"% Certified accuracy, {basis}.", *notes, _tabular("l" + "r" * (len(head) - 1), head, body)])
         )
-    if paired:
+    if paired := contents.paired:
         head = ["$r$", *(f"only {_latex(name)}" for name in paired.names), "$p$"]
         body = [
             f"{r:g} & {len(c.first)} & {len(c.second)} & {c.p:.2g}"
@@ -91,22 +76,19 @@ def latex(series: Sequence[Series], radii: NDArray[np.float64], rho: float, pair
     return "\n\n".join(parts) + "\n"
 
 
-def comma_separated(series: Sequence[Series], radii: NDArray[np.float64], rho: float, paired: Paired | None) -> str:
-    """One row a series, all digits. A name that a spreadsheet would take for a formula gets an apostrophe."""
+def comma_separated(contents: Contents) -> str:
+    """One row a curve, all digits. A name that a spreadsheet would take for a formula gets an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(
         ["name", "basis", "method", "sigma", "alpha", "inputs", "draws", "possibly_wrong", "any_radius"]
-        + [f"at_{r:g}" for r in radii]
+        + [f"at_{r:g}" for r in contents.radii]
         + ["average_radius", "abstained"]
     )
-    for s, row in zip(series, _rows(series, radii), strict=True):
-        writer.writerow(
-            [
-                *(csv_cell(s.name), s.basis, s.method, s.run.plan.sigma, s.alpha, len(s.certificates), s.draws),
-                *(s.possibly_wrong(rho), *row.shares, row.average_radius, row.abstained),
-            ]
-        )
+    for curve, summary in zip(contents.curves, contents.summaries, strict=True):
+        sigma, wrong = curve.run.plan.classifier.sigma, contents.possibly_wrong(curve)
+        told = csv_cell(curve.name), curve.basis, curve.method, sigma, curve.alpha, summary.inputs, curve.draws, wrong
+        writer.writerow([*told, *_shares(summary), summary.average_radius, summary.abstained])
     return out.getvalue()
 
 
@@ -120,48 +102,52 @@ def larger(paired: Paired) -> str:
     )
 
 
-def _by_basis(series: Sequence[Series]) -> list[tuple[str, list[Series]]]:
+def _by_basis(contents: Contents) -> Iterator[tuple[str, list[Curve], list[Summary]]]:
     """Proved and estimated figures never share a table."""
-    groups = [(basis, [s for s in series if s.basis == basis]) for basis in (PROVED, ESTIMATED)]
-    return [(basis, members) for basis, members in groups if members]
+    for basis in (PROVED, ESTIMATED):
+        found = [(c, s) for c, s in zip(contents.curves, contents.summaries, strict=True) if c.basis == basis]
+        if found:
+            yield basis, [c for c, _ in found], [s for _, s in found]
 
 
-def _statements(series: Sequence[Series], rho: float) -> list[tuple[str, str]]:
-    """What the figures hold for, one input and all of them at once, after the names of the series it is said of."""
+def _statements(contents: Contents, curves: Sequence[Curve]) -> list[tuple[str, str]]:
+    """What the figures hold for, one input and all of them at once, after the names of the curves it is said of."""
     said: dict[str, list[str]] = {}
-    for s in series:
-        inputs, wrong = len(s.certificates), s.possibly_wrong(rho)
+    for curve in curves:
+        inputs, wrong = len(curve.certificates), contents.possibly_wrong(curve)
         claim = (
-            f"each of the {inputs} certificates is wrong with probability at most {s.alpha:g}; with confidence "
-            f"{1 - rho:g} at most {wrong} of them {'is' if wrong == 1 else 'are'}, so that every accuracy less "
-            f"{wrong / inputs:.4f} holds for the whole set."
+            f"each of the {inputs} certificates is wrong with probability at most {curve.alpha:g}; with confidence "
+            f"{1 - contents.rho:g} at most {wrong} of them {'is' if wrong == 1 else 'are'}, so that every accuracy "
+            f"less {wrong / inputs:.4f} holds for the whole set."
         )
-        said.setdefault(claim, []).append(s.name)
+        said.setdefault(claim, []).append(curve.name)
     return [(", ".join(names), claim) for claim, names in said.items()]
 
 
-def _rows(series: Sequence[Series], radii: NDArray[np.float64]) -> list[Row]:
-    summaries = [(s.name, s.summary(radii)) for s in series]
-    return [Row(name, [u.accuracy, *u.certified.tolist()], u.average_radius, u.abstained) for name, u in summaries]
+def _shares(summary: Summary) -> list[float]:
+    """Certified accuracy at radius 0 and at each radius."""
+    return [summary.accuracy, *summary.certified.tolist()]
 
 
-def _cells(rows: Sequence[Row], percent: str, bold: str) -> list[list[str]]:
+def _cells(summaries: Sequence[Summary], percent: str, bold: str) -> list[list[str]]:
     """The figures as text; the best as it is printed is bold, and so is what prints the same."""
     columns = [
-        _emphasise(
-            [percent.format(f"{100 * row.shares[i]:.1f}") for row in rows], [row.shares[i] for row in rows], bold
-        )
-        for i in range(len(rows[0].shares))
+        _emphasise([percent.format(f"{100 * share:.1f}") for share in shares], shares, bold)
+        for shares in zip(*map(_shares, summaries), strict=True)
     ]
-    averages = [row.average_radius for row in rows]
+    averages = [s.average_radius for s in summaries]
     columns.append(_emphasise([f"{a:.3f}" for a in averages], averages, bold))
-    columns.append([percent.format(f"{100 * row.abstained:.1f}") for row in rows])
+    columns.append([percent.format(f"{100 * s.abstained:.1f}") for s in summaries])
     return [list(cells) for cells in zip(*columns, strict=True)]
 
 
-def _emphasise(texts: list[str], values: list[float], bold: str) -> list[str]:
+def _emphasise(texts: list[str], values: Sequence[float], bold: str) -> list[str]:
     best = texts[int(np.argmax(values))]
     return [bold.format(t) if t == best and len(texts) > 1 else t for t in texts]
+
+
+def _pipes(lines: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _tabular(columns: str, head: list[str], body: list[str]) -> str:
@@ -180,8 +166,4 @@ def _latex(text: str) -> str:
     return "".join(LATEX.get(c, c) for c in " ".join(text.split()))
 
 
-TABLES: dict[str, Callable[[Sequence[Series], NDArray[np.float64], float, Paired | None], str]] = {
-    "markdown": markdown,
-    "latex": latex,
-    "csv": comma_separated,
-}
+TABLES: dict[str, Callable[[Contents], str]] = {"markdown": markdown, "latex": latex, "csv": comma_separated}

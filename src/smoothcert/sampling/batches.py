@@ -42,7 +42,7 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
                     break  # the smaller sizes work
                 reason = (str(error) or type(error).__name__).splitlines()[0]
                 raise InputError(
-                    f"the model fails on {size} rows of shape {x.shape} ({reason}): check the model, or pass --batch."
+                    f"the model fails on {size} rows of shape {x.shape} ({reason}): check the model, or pass `batch`."
                 ) from error
             if size * engine.lanes / rates[size] > LONG_ENOUGH:
                 break
@@ -59,7 +59,7 @@ def _largest_that_fits(engine: Engine, x: NDArray[np.float32]) -> int:
         except torch.cuda.OutOfMemoryError:
             continue
         return size
-    raise InputError(f"one input of shape {x.shape} takes more memory than {engine.device} has: use another --device.")
+    raise InputError(f"one input of shape {x.shape} takes more memory than {engine.device} has: use another device.")
 
 
 def _rate(engine: Engine, x: NDArray[np.float32], size: int) -> float:

@@ -13,12 +13,19 @@ from numpy.typing import NDArray
 BLOCK = 100
 NO_CANDIDATE = -1
 
+UNIT = 2**20
+"""Shares are kept as whole multiples of 1/UNIT: sums of integers do not depend on the order of adding."""
+
+MOST_SOFT_DRAWS = 2**63 // UNIT**2 - 1
+"""More would not fit the sums of their squares."""
+
 
 class Phase(str, Enum):
     """Streams of noise that never meet."""
 
     SELECTION = "selection"
     ESTIMATION = "estimation"
+    CHOOSE = "choose"
     PREDICT = "predict"
     COUNT = "count"
     ATTACK = "attack"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
 from smoothcert.sampling.batches import choose_batch, rate
-from smoothcert.sampling.engines import Engine, HalvingEngine, Model, open_engine
+from smoothcert.sampling.blocks import Input
+from smoothcert.sampling.engines import Engine, Engines, HalvingEngine
 from smoothcert.sampling.engines.agreement import agree
 from smoothcert.sampling.engines.module import BF16
+from smoothcert.sampling.executor import Executor, Job
+from smoothcert.sampling.identity import Identity
 
 EAGER = ("torch", "torch+folded", "torch+folded+channels-last")
 FEW = 20  # batches that are run sooner than measured
@@ -22,17 +25,34 @@ REPETITIONS = 3
 
 
 @dataclass(frozen=True)
-class Choice:
-    """An engine, the rows it gets at a time, and a sentence that says why."""
+class ThisProcess:
+    """A `Machine`: an engine here, the rows it gets at a time, and a sentence that says why."""
 
     engine: Engine
     batch: int
     reason: str
 
+    @property
+    def identity(self) -> Identity:
+        return self.engine.identity
+
+    @property
+    def fingerprint(self) -> str:
+        return self.engine.fingerprint
+
+    def executor(self, inputs: Callable[[int], Input], job: Job) -> Executor:
+        return Executor(self.engine, inputs, job)
+
+    def __enter__(self) -> ThisProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
 
 def choose_engine(
-    model: Model, name: str, batch: int | str, x: NDArray[np.float32], *, sigma: float, draws: int
-) -> Choice:
+    engines: Engines, name: str, batch: int | str, x: NDArray[np.float32], *, sigma: float, draws: int
+) -> ThisProcess:
     """The engine and the batch that are asked for, or for "auto" the fastest for so many draws at inputs like x.
 
     "auto" measures eager PyTorch and its variants; ONNX Runtime on the CPU when the run would otherwise take more than
@@ -40,19 +60,19 @@ def choose_engine(
     be built, or disagrees with eager PyTorch on noisy copies of x, is passed over. A run of a few seconds goes to
     eager PyTorch as it is.
     """
-    engine = open_engine(model, name)
-    if not isinstance(model, torch.nn.Module):
-        return Choice(engine, choose_batch(batch, engine, x), f"engine {engine.identity}")
-    eager = open_engine(model, "torch")
+    if not isinstance(engines.model, torch.nn.Module):
+        engine = engines.open()
+        return ThisProcess(engine, choose_batch(batch, engine, x), f"engine {engine.identity}")
+    engine, eager = engines.open("torch" if name == "auto" else name), engines.open()
     # The compiler takes a minute for each batch shape: eager PyTorch finds the shape.
     rows = choose_batch(batch, eager if name.startswith("compile") else engine, x)
-    contest = _Contest(model, x, rows, sigma)
+    contest = _Contest(engines, x, rows, sigma)
     if name != "auto":
         if name != "torch" and BF16 not in name:
             contest.require(name)
-        return Choice(_guarded(engine), rows, f"engine {name}, as asked for")
+        return ThisProcess(_guarded(engine), rows, f"engine {name}, as asked for")
     if draws < FEW * rows or not contest.measure(["torch"]):
-        return Choice(_guarded(eager), rows, "engine torch: too few draws to measure others")
+        return ThisProcess(_guarded(eager), rows, "engine torch: too few draws to measure others")
     cpu = eager.device.type == "cpu"
     if contest.estimate(draws) > VARIANTS_PAY:
         contest.measure(EAGER)
@@ -62,10 +82,10 @@ def choose_engine(
         contest.measure([contest.best, "onnx"])
     if contest.estimate(draws) > COMPILER_PAYS:
         contest.measure([contest.best, "compile"])
-    best, winner = contest.best, contest.engines[contest.best]
+    best, winner = contest.best, engines.open(contest.best)
     if best not in ("torch", "compile"):
         rows = choose_batch(batch, winner, x)
-    return Choice(_guarded(winner), rows, contest.reason())
+    return ThisProcess(_guarded(winner), rows, contest.reason())
 
 
 def _guarded(engine: Engine) -> Engine:
@@ -75,13 +95,12 @@ def _guarded(engine: Engine) -> Engine:
 class _Contest:
     """Engines for one module, timed side by side on one batch of noisy copies of x."""
 
-    def __init__(self, model: torch.nn.Module, x: NDArray[np.float32], rows: int, sigma: float) -> None:
-        self.model = model
-        self.engines: dict[str, Engine] = {"torch": open_engine(model, "torch")}
+    def __init__(self, engines: Engines, x: NDArray[np.float32], rows: int, sigma: float) -> None:
+        self.engines = engines
         self.rates: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         noise = torch.randn((rows, *x.shape), generator=torch.Generator().manual_seed(0))
-        self.rows = (torch.from_numpy(x) + sigma * noise).to(self.engines["torch"].device)
+        self.rows = (torch.from_numpy(x) + sigma * noise).to(engines.open().device)
 
     @property
     def best(self) -> str:
@@ -96,7 +115,7 @@ class _Contest:
         working = [name for name in names if self._works(name)]
         for _ in range(REPETITIONS):
             for name in working:
-                engine = self.engines[name]
+                engine = self.engines.open(name)
                 with engine.ready():
                     self.rates[name] = max(rate(engine, self.rows), self.rates.get(name, 0.0))
         return len(working) == len(list(names))
@@ -104,7 +123,7 @@ class _Contest:
     def require(self, name: str) -> None:
         """Refuses an engine that was asked for and cannot be built, or computes something else."""
         if not self._works(name) and self._works("torch"):
-            raise InputError(f"engine {name} cannot run this model ({self.failures[name]}): use --engine torch.")
+            raise InputError(f"engine {name} cannot run this model ({self.failures[name]}): use engine torch.")
 
     def reason(self) -> str:
         rates = sorted(self.rates.items(), key=lambda item: -item[1])
@@ -116,7 +135,7 @@ class _Contest:
         if name in self.rates:
             return True
         try:
-            self.engines[name] = open_engine(self.model, name)
+            self.engines.open(name)
             output = self._run(name)
             if name == "torch" or agree(output, self._run("torch")):
                 return True
@@ -126,6 +145,6 @@ class _Contest:
         return False
 
     def _run(self, name: str) -> torch.Tensor:
-        engine = self.engines[name]
+        engine = self.engines.open(name)
         with engine.ready():
             return engine(self.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import groupby
 from threading import Event
@@ -51,40 +52,36 @@ def _stretches(segments: list[Segment]) -> Iterator[tuple[Segment, Segment]]:
     yield first, last
 
 
+@dataclass(frozen=True)
+class Job:
+    """What votes depend on besides their engine, their inputs and their blocks; it can be sent to another machine.
+
+    `shares` maps scores to shares of a vote in whole multiples of 1/UNIT, where votes are divided.
+    """
+
+    noise: Noise
+    num_classes: int
+    seed: int
+    batch: int
+    shares: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+
 class Executor:
-    """Draws blocks with one engine: x + noise, forward, count; with `shares`, a map from scores to shares of a vote in
-    whole multiples of 1/UNIT, also their sums.
+    """Draws blocks with one engine: x + noise, forward, count; where votes are divided, also sums of the shares.
 
     Every batch has `batch` rows, the last one padded, because kernels may round differently at other shapes. Memory is
     two batches, or one for each of the engine's lanes, a few inputs, and what the engine needs for a batch in each.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        inputs: Callable[[int], Input],
-        *,
-        noise: Noise,
-        num_classes: int,
-        seed: int,
-        batch: int,
-        shares: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    ) -> None:
-        self.engine, self.noise, self.num_classes, self.seed, self.batch, self.shares = (
-            engine,
-            noise,
-            num_classes,
-            seed,
-            batch,
-            shares,
-        )
+    def __init__(self, engine: Engine, inputs: Callable[[int], Input], job: Job) -> None:
+        self.engine, self.job = engine, job
 
-        @lru_cache(maxsize=2 + batch // BLOCK)
+        @lru_cache(maxsize=2 + job.batch // BLOCK)
         def on_device(position: int) -> tuple[str, torch.Tensor, Callable[[bytes], Stream]]:
             source, cuda = inputs(position), engine.device.type == "cuda"
             x = torch.from_numpy(source.array)
             x = (x.pin_memory() if cuda else x).to(engine.device, non_blocking=cuda)
-            return source.id, x, noise.streams(x, engine.device)
+            return source.id, x, job.noise.streams(x, engine.device)
 
         self._input = on_device
 
@@ -107,7 +104,7 @@ class Executor:
                     ballots = np.concatenate(labels)
                     counts = np.bincount(ballots)
                     classes = counts.nonzero()[0]
-                    soft = Soft.of(np.concatenate(shares), last.block.candidate) if self.shares else None
+                    soft = Soft.of(np.concatenate(shares), last.block.candidate) if self.job.shares else None
                     stretch = last.block.position, last.block.phase, first.block.index, last.block.index + 1
                     yield Votes(*stretch, len(ballots), classes, counts[classes], seconds, soft)
                     labels, shares, seconds = [], [], 0.0
@@ -129,9 +126,9 @@ class Executor:
             for segments in self._batches(blocks):
                 if segments and lanes == 1:
                     noise = pool.submit(self._noise, segments)
-                    under_way.append((segments, partial(self._votes, noise.result, segments)))
+                    under_way.append((segments, partial(self._cast, noise.result, segments)))
                 elif segments:
-                    ballots = pool.submit(self._votes, partial(self._noise, segments), segments)
+                    ballots = pool.submit(self._cast, partial(self._noise, segments), segments)
                     under_way.append((segments, ballots.result))
                 while under_way and (len(under_way) > lanes or not segments):
                     yield oldest()
@@ -157,14 +154,14 @@ class Executor:
                     f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(shape)}: bring all "
                     f"inputs to one shape."
                 )
-            noise = streams(noise_key(self.seed, input_id, block.phase, block.index))
+            noise = streams(noise_key(self.job.seed, input_id, block.phase, block.index))
             done, after = 0, None
             while done < block.draws:
-                take = min(block.draws - done, self.batch - filled)
+                take = min(block.draws - done, self.job.batch - filled)
                 drawn = Event() if done + take < block.draws else None
                 segments.append(Segment(block, input_id, x, noise, filled, filled + take, after, drawn))
                 done, filled, after = done + take, filled + take, drawn
-                if filled == self.batch:
+                if filled == self.job.batch:
                     yield segments
                     segments, filled = [], 0
         if segments:
@@ -172,7 +169,7 @@ class Executor:
 
     def _noise(self, segments: list[Segment]) -> torch.Tensor:
         """The noise of a batch; rows that belong to no block are 0."""
-        shape = self.batch, *segments[0].x.shape
+        shape = self.job.batch, *segments[0].x.shape
         rows = torch.empty(shape, dtype=torch.float32, device=self.engine.device)
         rows[segments[-1].stop :] = 0
         for s in segments:
@@ -197,34 +194,34 @@ class Executor:
                 f"of this shape."
             ) from error
 
-    def _votes(self, noise: Callable[[], torch.Tensor], segments: list[Segment]) -> Ballots:
+    def _cast(self, noise: Callable[[], torch.Tensor], segments: list[Segment]) -> Ballots:
         """What the model says of the inputs with their noise."""
         rows = noise()
         for _, group in groupby(segments, key=lambda s: id(s.x)):
             same = list(group)
-            self.noise.add(same[0].x, rows[same[0].start : same[-1].stop])
+            self.job.noise.add(same[0].x, rows[same[0].start : same[-1].stop])
         output = self._forward(rows)
         used = segments[-1].stop
         if output.shape[:1] != rows.shape[:1] or output.ndim not in (1, 2):
             raise InputError(
                 f"the model returned shape {tuple(output.shape)} for a batch of {len(rows)} (input "
-                f"{segments[0].input_id}): it must return scores (N, {self.num_classes}) or labels (N,)."
+                f"{segments[0].input_id}): it must return scores (N, {self.job.num_classes}) or labels (N,)."
             )
         output = output[:used]
         if output.ndim == 2:
-            if output.shape[1] != self.num_classes:
+            if output.shape[1] != self.job.num_classes:
                 raise InputError(
                     f"the model returned {output.shape[1]} scores for input {segments[0].input_id}, expected "
-                    f"{self.num_classes}: pass the right number of classes."
+                    f"{self.job.num_classes}: pass the right number of classes."
                 )
             self._require(torch.isfinite(output), segments, "scores that are NaN or infinite")
-            shares = output[:, :0].long() if self.shares is None else self.shares(output)
+            shares = output[:, :0].long() if self.job.shares is None else self.job.shares(output)
             return output.argmax(dim=1).cpu().numpy(), shares.cpu().numpy()
-        if self.shares is not None:
-            raise InputError("the model returns labels, and soft votes are made of scores: use hard votes.")
+        if self.job.shares is not None:
+            raise InputError("the model returns labels, and soft votes are made of scores: use labels.")
         if output.is_floating_point():
             raise InputError("the model returned one float per input: it must return scores (N, classes) or integers.")
-        self._require((output >= 0) & (output < self.num_classes), segments, "a label out of range")
+        self._require((output >= 0) & (output < self.job.num_classes), segments, "a label out of range")
         return output.to("cpu", torch.int64).numpy(), np.empty((used, 0), dtype=np.int64)
 
     def _require(self, good: torch.Tensor, segments: list[Segment], fault: str) -> None:

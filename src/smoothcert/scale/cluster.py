@@ -1,4 +1,4 @@
-"""Which machines draw, and the connection to them."""
+"""The connection to the machines that draw."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smoothcert.checks import check_number, check_whole
 from smoothcert.errors import InputError, RunError
+from smoothcert.plan import Cluster
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -24,33 +23,6 @@ QUIET = {
 }
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's switch, on every system, between the machine's address (1) and 127.0.0.1 (0), read when Ray is imported."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Workers on a Ray cluster, each with `cpus` threads and `gpus` GPUs (a fraction shares one).
-
-    `address` is "auto", "ray://host:port" or "host:port"; without one, Ray is started on this machine alone and stopped
-    at the end. Without `workers` there are as many as the cluster has room for.
-    """
-
-    address: str | None = None
-    workers: int | None = None
-    cpus: int = 1
-    gpus: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.address is None and self.workers is None:
-            raise InputError("a cluster needs an address or a number of workers: pass --cluster or --workers.")
-        if self.workers is not None:
-            check_whole("workers", self.workers, 1)
-        check_whole("cpus", self.cpus, 1)
-        gpus = check_number("gpus", self.gpus)
-        if not (0 <= gpus <= 1 or (gpus > 1 and gpus == int(gpus))):
-            raise InputError(f"gpus must be a fraction of one GPU or a whole number of them, got {self.gpus!r}.")
-
-    def __str__(self) -> str:
-        return "this machine" if self.address is None else f"the cluster {self.address}"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Blocks in, votes out, drawn by a fleet of workers."""
+"""Blocks in, votes out, drawn by workers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from smoothcert.sampling.blocks import BLOCK, Block, Input, Votes
-from smoothcert.scale.fleet import Fleet, Task
+from smoothcert.sampling.executor import Job
 
 CHUNK_SECONDS, CHUNK_BLOCKS, CHUNKS_A_SECOND = 0.25, 100, 64
 """A chunk takes about so many seconds, more where the driver would see more than so many chunks a second. It has no
@@ -17,6 +17,34 @@ more than so many blocks, because each may bring an input along."""
 
 AHEAD = 32
 """Chunks a worker that may be answered before their turn has come."""
+
+
+@dataclass(eq=False)
+class Task:
+    """A call of a method of any worker; `answer` is there once `done`."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    tries: int = 0
+    done: bool = False
+    answer: Any = None
+
+
+class Pool(Protocol):
+    """What chunks are given to."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def has_room(self) -> bool: ...
+
+    @property
+    def has_idle(self) -> bool: ...
+
+    def submit(self, method: str, *arguments: Any) -> Task: ...
+
+    def wait(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -34,10 +62,10 @@ class ClusterExecutor:
     whichever worker is free. Not more is asked of the schedule than the workers have room for.
     """
 
-    def __init__(self, fleet: Fleet, inputs: Callable[[int], Input], *, batch: int, **settings: Any) -> None:
-        self.fleet, self.settings = fleet, {"batch": batch, **settings}
+    def __init__(self, workers: Pool, inputs: Callable[[int], Input], job: Job) -> None:
+        self.workers, self.job = workers, job
         self._input = lru_cache(maxsize=64)(inputs)
-        self._least = self._size = whole_batches(batch)
+        self._least = self._size = whole_batches(job.batch)
 
     def run(self, blocks: Iterable[Block | None]) -> Iterator[Votes]:
         """The votes of the blocks; those of one input in order. None among the blocks asks for votes of some before it.
@@ -50,12 +78,12 @@ class ClusterExecutor:
                 chunks.append(self._send(wanted))
             told = False
             while chunks and not (told if not wanted else self._may_ask(chunks)):
-                self.fleet.wait()
+                self.workers.wait()
                 for votes in self._answered(chunks):
                     told = True
                     yield votes
         while chunks:
-            self.fleet.wait()
+            self.workers.wait()
             yield from self._answered(chunks)
 
     def _wanted(self, blocks: Iterable[Block | None]) -> Iterator[list[Block]]:
@@ -66,7 +94,7 @@ class ClusterExecutor:
                 wanted.append(block)
                 if len(wanted) < self._size:
                     continue
-            elif not self.fleet.has_idle:
+            elif not self.workers.has_idle:
                 yield []  # the chunk may fill up while all are busy
                 continue
             yield wanted
@@ -75,11 +103,11 @@ class ClusterExecutor:
             yield wanted
 
     def _may_ask(self, chunks: list[Chunk]) -> bool:
-        return self.fleet.has_room and len(chunks) < AHEAD * self.fleet.size
+        return self.workers.has_room and len(chunks) < AHEAD * self.workers.size
 
     def _send(self, blocks: list[Block]) -> Chunk:
         inputs = {b.position: self._input(b.position) for b in blocks}
-        return Chunk(set(inputs), self.fleet.submit("draw", blocks, inputs, self.settings))
+        return Chunk(set(inputs), self.workers.submit("draw", blocks, inputs, self.job))
 
     def _answered(self, chunks: list[Chunk]) -> Iterator[Votes]:
         """Takes out the chunks that are answered and have no input in common with an earlier one that is not."""
@@ -95,7 +123,7 @@ class ClusterExecutor:
 
     def _resize(self, seconds: float) -> None:
         """So many blocks of that many seconds each that a chunk is worth its way."""
-        wanted = max(CHUNK_SECONDS, self.fleet.size / CHUNKS_A_SECOND)
+        wanted = max(CHUNK_SECONDS, self.workers.size / CHUNKS_A_SECOND)
         blocks = min(CHUNK_BLOCKS, wanted / max(seconds, 1e-9))
         self._size = self._least * max(1, round(blocks / self._least))
 

@@ -7,27 +7,25 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
+from smoothcert.modules import Model
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import Block, Input, Votes
 from smoothcert.sampling.engines import open_engine
-from smoothcert.sampling.executor import Executor
-
-Model = torch.nn.Module | Callable[..., Any] | Path
+from smoothcert.sampling.executor import Executor, Job
+from smoothcert.sampling.identity import Identity
 
 
 @dataclass(frozen=True)
-class Identity:
-    """What votes depend on besides their blocks: workers whose identities are equal cast equal votes."""
+class Common:
+    """What votes depend on besides their blocks: workers that have it in common cast equal votes."""
 
-    engine: str
+    engine: Identity
     model: str
     versions: str
 
@@ -35,7 +33,7 @@ class Identity:
 class Worker:
     """A process that draws whatever blocks it is given, and remembers nothing of them."""
 
-    def open(self, fetch: Callable[[], Model], engine: str, *, path: list[str], cpus: int, on_gpu: bool) -> Identity:
+    def open(self, fetch: Callable[[], Model], engine: str, *, path: list[str], cpus: int, on_gpu: bool) -> Common:
         """Takes the model in; called once, first. Its code is looked for where the driver looks, too."""
         sys.path.extend(folder for folder in path if folder not in sys.path)
         torch.set_num_threads(cpus)
@@ -51,11 +49,11 @@ class Worker:
             ) from error
         self.engine = open_engine(model, engine)
         versions = f"smoothcert {version('smoothcert')}, numpy {np.__version__}"
-        return Identity(self.engine.identity, self.engine.fingerprint, versions)
+        return Common(self.engine.identity, self.engine.fingerprint, versions)
 
-    def choose_batch(self, batch: int | str, x: NDArray[np.float32]) -> int:
-        return choose_batch(batch, self.engine, x)
+    def choose_batch(self, x: NDArray[np.float32]) -> int:
+        return choose_batch("auto", self.engine, x)
 
-    def draw(self, blocks: list[Block], inputs: dict[int, Input], settings: dict[str, Any]) -> list[Votes]:
+    def draw(self, blocks: list[Block], inputs: dict[int, Input], job: Job) -> list[Votes]:
         """The votes of the blocks, in order."""
-        return list(Executor(self.engine, inputs.__getitem__, **settings).run(blocks))
+        return list(Executor(self.engine, inputs.__getitem__, job).run(blocks))

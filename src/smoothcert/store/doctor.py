@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from smoothcert.errors import RunError
-from smoothcert.sampling.blocks import Claim, Phase, Votes
+from smoothcert.plan import Plan
+from smoothcert.sampling.blocks import Claim, Votes
 from smoothcert.store import schema
-from smoothcert.store.copies import new_run
-from smoothcert.store.file import LEAST_BYTES, SQLITE_ERRORS, RunFile, connect_to_read, contradicts, input_columns
-from smoothcert.store.run import STORED, Run
-from smoothcert.store.schema import Plan
+from smoothcert.store.file import LEAST_BYTES, RunFile
+from smoothcert.store.new_run import new_run
+from smoothcert.store.opening import SQLITE_ERRORS, connect_to_read, input_columns
+from smoothcert.store.rows import NOTHING, STORED, Keys, end_of, fit
+from smoothcert.store.run import Run
+from smoothcert.store.schema import InputRecord
 
 Value = TypeVar("Value")
 
@@ -52,19 +55,19 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
         ward = _Ward(connection, plan, info.radii_only)
         copy = stack.enter_context(new_run(Path(out), plan, info)) if out else None
         inputs = rows = 0
-        for position in range(min(plan.total, path.stat().st_size // LEAST_BYTES)):
-            case = ward.examine(position)
-            faults += (f"Input number {position} has {fault}." for fault in case.faults)
-            if case.record is None:
+        for position in range(min(plan.selection.total, path.stat().st_size // LEAST_BYTES)):
+            found = ward.examine(position)
+            faults += (f"Input number {position} has {fault}." for fault in found.faults)
+            if found.record is None:
                 continue
-            inputs, rows = inputs + 1, rows + len(case.votes)
+            inputs, rows = inputs + 1, rows + len(found.votes)
             if copy:
-                copy.add_input(*case.record, case.thumbnail)
-                copy.write_votes(case.votes)
-                if case.claim:
-                    copy.add_claim(case.claim)
-                if case.constant:
-                    copy.add_constants(dict([case.constant]))
+                copy.add_input(found.record, found.thumbnail)
+                copy.write_votes(found.votes)
+                if found.claim:
+                    copy.add_claim(found.claim)
+                if found.constant:
+                    copy.add_constants(dict([found.constant]))
         if copy and rejected:
             copy.reject(rejected)
     return Diagnosis(tuple(faults or _faults_of_the_whole(path)), inputs, rows)
@@ -89,10 +92,10 @@ def _faults_of_the_whole(path: Path) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _Case:
+class _Findings:
     """What is intact of an input, and what is not; without a record nothing is."""
 
-    record: tuple[int, str, int, str | None] | None
+    record: InputRecord | None
     thumbnail: bytes | None
     votes: list[Votes]
     claim: Claim | None
@@ -107,7 +110,7 @@ class _Ward:
         self.db, self.plan, self.radii_only = connection, plan, radii_only
         self.columns = input_columns(connection)
 
-    def examine(self, position: int) -> _Case:
+    def examine(self, position: int) -> _Findings:
         faults: list[str] = []
         select = f"SELECT {self.columns} FROM inputs WHERE position = ?"
         record = self._one(schema.unpack_input, select, position, faults)
@@ -115,29 +118,29 @@ class _Ward:
         votes = list(self._votes(position, faults))
         claim = self._one(schema.unpack_claim, "SELECT * FROM claims WHERE position = ?", position, faults)
         constant = None
-        if self.plan.lipschitz:
+        if self.plan.question.lipschitz:
             constant = self._one(schema.unpack_constant, "SELECT * FROM constants WHERE position = ?", position, faults)
         drawn = sum(v.draws for v in votes)
-        if claim and self.plan.sequential and drawn != self.plan.n0 + claim.n:
+        if claim and self.plan.adaptive and drawn != self.plan.question.n0 + claim.n:
             faults.append("a claim without its votes")
             claim = None
         if self.radii_only and claim is None:
             record = None
         if votes and record is None:
             faults.append("votes and no record of what it is")
-        return _Case(record, picture, votes, claim, constant, list(dict.fromkeys(faults)))
+        return _Findings(record, picture, votes, claim, constant, list(dict.fromkeys(faults)))
 
     def _votes(self, position: int, faults: list[str]) -> Iterator[Votes]:
         """The rows that can be counted together, in the order in which they were drawn."""
-        reached: dict[tuple[int, Phase], int] = {}
+        before = NOTHING
         for phase in STORED:
             select = "SELECT * FROM votes WHERE position = ? AND phase = ? ORDER BY first"
             for row in self._rows(select, (position, phase.value), faults):
                 votes = _unpacked(schema.unpack, row, faults)
-                if votes and contradicts(votes, self.plan, reached):
+                if votes and not fit(Keys.of(votes), self.plan, before):
                     faults.append("votes that contradict others or follow on lost ones")
                 elif votes:
-                    reached[position, phase] = votes.last
+                    before = end_of(Keys.of(votes))
                     yield votes
 
     def _one(

@@ -7,12 +7,12 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import InputError
+from smoothcert.records import record
 from smoothcert.store.run import Run
 from smoothcert.text import csv_cell
 
@@ -42,7 +42,7 @@ def export_run(
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Writes a file completely or leaves what was there; a run is never overwritten."""
     if path.is_file() and path.open("rb").read(15) == b"SQLite format 3":
-        raise InputError(f"{path} is a run file: choose another --out.")
+        raise InputError(f"{path} is a run file: choose another `out`.")
     partial = path.with_name(path.name + ".part")
     try:
         write(partial)
@@ -64,13 +64,13 @@ def _rows(run: Run, method: str | None, alpha: float | None, estimated: bool) ->
         {
             "id": id,
             "label": int(label),
-            **{ESTIMATED_RADIUS if estimated and k == "radius" else k: v for k, v in asdict(certificate).items()},
+            **{ESTIMATED_RADIUS if estimated and k == "radius" else k: v for k, v in certificate.as_row().items()},
             "correct": bool(certificate.prediction == label),
             "seconds": s,
         }
         for id, label, certificate, s in zip(
-            tally.ids,
-            tally.labels,
+            run.ids,
+            run.labels,
             run.certificates(method, alpha, estimated=estimated),
             tally.seconds.tolist(),
             strict=True,
@@ -114,8 +114,9 @@ def _parquet(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
 
 
 def _json(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
-    record = {"plan": asdict(run.plan), "info": asdict(run.info), "certificates": _with_counts(rows, run)}
-    path.write_text(json.dumps(record, indent=1))
+    plan = {**record(run.plan), "setting": {**record(run.plan.setting), "engine": str(run.plan.setting.engine)}}
+    content = {"plan": plan, "info": record(run.info), "certificates": _with_counts(rows, run)}
+    path.write_text(json.dumps(content, indent=1))
 
 
 def _with_counts(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:

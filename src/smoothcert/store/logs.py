@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.bounds import DEFAULT_METHOD
-from smoothcert.checks import check_counts, check_level, check_sigma, check_whole
+from smoothcert.checks import check_counts
 from smoothcert.errors import InputError
+from smoothcert.plan import Classifier, FixedN, Labels, Plan, Question, Selection, Setting
 from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
 from smoothcert.store.export import COHEN_COLUMNS
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import MOST_COUNTS, Run
-from smoothcert.store.schema import MOST_SECONDS, Info, Plan, is_possible
+from smoothcert.store.schema import MOST_SECONDS, Info, InputRecord
 from smoothcert.text import printable
 
 VOTE_COLUMNS = ("idx", "label", "counts")
@@ -37,7 +37,7 @@ def import_logs(
 ) -> Run:
     """One log with radii, or two with votes (selection and estimation, in either order) beside `certify_args.json`."""
     if out.exists():
-        raise InputError(f"{out} exists already: choose another --out.")
+        raise InputError(f"{out} exists already: choose another `out`.")
     tables = [_read(path) for path in logs]
     headers = {header for header, _ in tables}
     if headers == {COHEN_COLUMNS} and len(logs) == 1:
@@ -79,14 +79,14 @@ def _import_radii(
 ) -> Run:
     named = re.search(r"sigma_(\d*\.?\d+)", log.name)
     if sigma is None and named is None:
-        raise InputError(f"{log} does not say its sigma: pass --sigma.")
+        raise InputError(f"{log} does not say its sigma: pass `sigma`.")
     entries = [
         (idx, _whole(label, log, i), _whole(k, log, i), _radius(radius, log, i), _seconds(time))
         for i, (idx, label, k, radius, _, time) in enumerate(rows, start=2)
     ]
     least = 1 + max([1, *(max(label, k) for _, label, k, *_ in entries)])
     if num_classes is not None and num_classes < least:
-        raise InputError(f"{log} names class {least - 1}: pass a --num-classes of at least {least}.")
+        raise InputError(f"{log} names class {least - 1}: pass `num_classes` of at least {least}.")
     plan = _plan(
         method="mono",
         alpha=0.001 if alpha is None else alpha,
@@ -98,8 +98,8 @@ def _import_radii(
     )
     with _new_run(out, plan, log, radii_only=True) as file:
         for position, (idx, label, k, radius, seconds) in enumerate(entries):
-            file.add_input(position, idx, label, None, None)
-            file.add_claim(Claim(position, k, radius, plan.n, seconds))
+            file.add_input(InputRecord(position, idx, label), None)
+            file.add_claim(Claim(position, k, radius, plan.question.draws.most, seconds))
         file.commit()
     return Run(out)
 
@@ -125,7 +125,7 @@ def _import_votes(
     if len(selection[0][2]) != len(estimation[0][2]):
         raise InputError(f"{logs[0]} and {logs[1]} count different numbers of classes: give the two logs of one run.")
     plan = _plan(
-        method=DEFAULT_METHOD,
+        method=Labels.default_method,
         alpha=config.get("alpha", 0.001) if alpha is None else alpha,
         n0=sum(selection[0][2]),
         n=sum(estimation[0][2]),
@@ -135,7 +135,7 @@ def _import_votes(
     )
     with _new_run(out, plan, logs[0], radii_only=False) as file:
         for position, (idx, label, _) in enumerate(selection):
-            file.add_input(position, idx, label, None, None)
+            file.add_input(InputRecord(position, idx, label), None)
             for phase, votes in phases.items():
                 counts = np.array(votes[position][2], dtype=np.int64)
                 classes = counts.nonzero()[0]
@@ -165,21 +165,20 @@ def _votes(rows: list[list[str]], log: Path) -> Iterator[tuple[str, int, list[in
         yield idx, _whole(label, log, number), [int(k) for k in re.findall(r"\d+", text)]
 
 
-def _plan(**known: Any) -> Plan:
-    """A plan with what a log tells; what it does not tell is empty."""
-    if known["sigma"] is None:
-        raise InputError("the logs do not say their sigma: pass --sigma.")
-    known["sigma"], known["alpha"] = check_sigma(known["sigma"]), check_level(known["alpha"])
-    check_whole("n0", known["n0"], 1)
-    check_whole("n", known["n"], 1)
-    unknown: dict[str, Any] = dict.fromkeys(("model", "engine", "data", "preprocessing"), "")
-    plan = Plan(**known, **unknown, noise="gaussian", seed=0, batch=0, skip=1, limit=None)
-    if not is_possible(plan) or plan.total * plan.num_classes > MOST_COUNTS:
+def _plan(*, method: str, alpha: float, n0: int, n: int, sigma: float | None, num_classes: int, total: int) -> Plan:
+    """A plan with what a log tells; what it does not tell is left open."""
+    if sigma is None:
+        raise InputError("the logs do not say their sigma: pass `sigma`.")
+    if total * num_classes > MOST_COUNTS:
         raise InputError(
-            f"the logs say {plan.total} inputs, {plan.num_classes} classes and {plan.n} draws, too many to be true: "
-            f"check the labels."
+            f"the logs say {total} inputs and {num_classes} classes, too many to be true: check the labels."
         )
-    return plan
+    return Plan(
+        Classifier(sigma=sigma, num_classes=num_classes),
+        Question(n0=n0, draws=FixedN(n, method), alpha=alpha),
+        Setting(),
+        Selection(total=total),
+    )
 
 
 def _new_run(out: Path, plan: Plan, log: Path, radii_only: bool) -> RunFile:

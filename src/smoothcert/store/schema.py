@@ -5,28 +5,25 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 
-from smoothcert.bounds import METHODS, SOFT_METHODS
-from smoothcert.bounds.sequential import SequentialPlan
-from smoothcert.checks import NOISES, less_error
+from smoothcert.checks import MOST_DRAWS
 from smoothcert.errors import RunError
+from smoothcert.plan import Plan
+from smoothcert.records import is_number, record, restore
 from smoothcert.sampling.blocks import Claim, Phase, Soft, Votes
-from smoothcert.sampling.simplex import HARD, VOTES, component_constant
+from smoothcert.store.older import flat_plan
 from smoothcert.text import printable
 
 APPLICATION_ID = 0x736D6365  # "smce"
-VERSION = 2
-ADAPTIVE = "adaptive"
-MOST_CLASSES, MOST_INPUTS, MOST_DRAWS = 1 << 20, 1 << 31, 1 << 40
+VERSION = 3
 MOST_SECONDS = 1e8
+MOST_TEXT = 1 << 16
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -47,67 +44,13 @@ MIGRATIONS: Mapping[int, str] = {
     1: """
     ALTER TABLE inputs ADD COLUMN checksum BLOB;
     CREATE TABLE constants (position INTEGER PRIMARY KEY, value REAL NOT NULL, checksum BLOB NOT NULL);
-    """
+    """,
+    2: "",
 }
 """SQL that brings a file of version k to version k + 1, so that older files open."""
 
 PHASES = {phase.value for phase in Phase}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What was declared before the first draw. A run is resumed only under an equal plan."""
-
-    method: str
-    alpha: float
-    n0: int
-    n: int
-    sigma: float
-    noise: str
-    seed: int
-    num_classes: int
-    model: str
-    engine: str
-    batch: int
-    data: str
-    preprocessing: str
-    skip: int
-    limit: int | None
-    total: int
-    radii: tuple[float, ...] = ()
-    width: float | None = None
-    futility: float | None = None
-    levels: int | None = None
-    noise_error: float = 0.0
-    shard: tuple[int, int] | None = None
-    votes: str = HARD
-    temperature: float = 1.0
-    lipschitz: str | None = None
-    constant: float | None = None
-
-    @property
-    def component_constant(self) -> float:
-        """What a constant of the scores is to be multiplied by, for one of each class's share of a vote."""
-        return component_constant(self.votes, self.temperature, self.num_classes)
-
-    @property
-    def level(self) -> float:
-        """The level at which bounds are computed: α less the error of the noise."""
-        return less_error(self.alpha, self.noise_error)
-
-    @property
-    def noise_in_words(self) -> str:
-        """The kind of noise; of a grid also its step, and what its rounding costs."""
-        if self.levels is None:
-            return self.noise
-        return f"{self.noise} of 1/{self.levels}, error {self.noise_error:.2g} taken off α: level {self.level:.10g}"
-
-    @property
-    def sequential(self) -> SequentialPlan | None:
-        """What decides when an input has enough draws; None where all have n."""
-        if self.futility is None:
-            return None
-        return SequentialPlan(self.sigma, self.radii, self.width, self.level, self.n, self.futility)
+TABLE_NAMES = {"meta", "inputs", "votes", "claims", "constants"}
 
 
 @dataclass(frozen=True)
@@ -123,85 +66,55 @@ class Info:
     radii_only: bool = False
 
 
-def to_json(record: Plan | Info) -> str:
-    return json.dumps(dataclasses.asdict(record))
+@dataclass(frozen=True)
+class InputRecord:
+    """What is kept of an input: its number in the run, its id and label in the data, and a hash of its values."""
+
+    position: int
+    id: str
+    label: int
+    digest: str | None = None
 
 
-def from_json(kind: type[Any], text: str) -> Any:
-    """The record, leaving out fields that a newer version added; lists become tuples, and all text can be shown.
+def to_json(written: Plan | Info) -> str:
+    return json.dumps(record(written))
 
-    A checksum tells damage and not malice: what is read is of the declared types and of a possible size, or refused.
-    """
-    kinds = get_type_hints(kind)
-    values = {k: _shown(v) for k, v in json.loads(text).items() if k in kinds}
-    if not all(_is_of(value, kinds[name]) for name, value in values.items()):
-        raise ValueError("a value of another type")
-    record = kind(**values)
-    if isinstance(record, Plan) and not is_possible(record):
-        raise ValueError("a number out of range")
-    return record
+
+def plan_from_json(text: str, version: int) -> Plan:
+    """The plan of a file of this format. What is read is of the declared types and of a possible size, or refused: a
+    checksum tells damage and not malice."""
+    values = _shown(json.loads(text))
+    plan = flat_plan(values) if version < 3 else restore(Plan, values)
+    plan.question.about(plan.classifier)
+    return plan
+
+
+def info_from_json(text: str) -> Info:
+    return restore(Info, _shown(json.loads(text)))
 
 
 def _shown(value: Any) -> Any:
+    """With all text made fit to be shown, and cut where it would go on without end."""
     if isinstance(value, list):
         return tuple(map(_shown, value))
     if isinstance(value, dict):
         return {_shown(key): _shown(entry) for key, entry in value.items()}
-    return printable(value) if isinstance(value, str) else value
+    return printable(value[:MOST_TEXT]) if isinstance(value, str) else value
 
 
-def _is_of(value: Any, kind: Any) -> bool:
-    """Is it of the annotated type? Numbers are finite."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        return any(_is_of(value, choice) for choice in inner)
-    if origin is tuple:
-        long = inner[-1] is ... or len(inner) == len(value if isinstance(value, tuple) else ())
-        return isinstance(value, tuple) and long and all(_is_of(entry, inner[0]) for entry in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_is_of(entry, inner[1]) for entry in value.values())
-    if kind is float:
-        return _is_number(value)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-
-
-def _is_number(value: Any) -> bool:
-    """An int or a float that a float can hold."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
-    return whole or (isinstance(value, float) and math.isfinite(value))
-
-
-def is_possible(plan: Plan) -> bool:
-    """Could a run have been declared so?"""
-    at_least_0 = plan.total, plan.batch, plan.noise_error
-    at_least_1 = plan.n0, plan.n, plan.skip, plan.num_classes, plan.levels or 1, *(plan.shard or ())
-    positive = plan.sigma, plan.temperature, plan.futility or 1, plan.constant or 1, plan.width or 1, *plan.radii
-    return (
-        min(at_least_0) >= 0
-        and min(at_least_1) >= 1
-        and min(positive) > 0
-        and plan.noise_error < plan.alpha < 1
-        and plan.num_classes <= MOST_CLASSES
-        and plan.total <= MOST_INPUTS
-        and max(plan.n0, plan.n) <= MOST_DRAWS
-        and plan.noise in NOISES
-        and plan.votes in VOTES
-        and plan.method in (*METHODS, *SOFT_METHODS, ADAPTIVE)
-    )
-
-
-def pack_input(values: tuple[int, str, int, str | None], thumbnail: bytes | None) -> tuple[Any, ...]:
-    """(position, id, label, digest) as a row of the table, with a checksum."""
+def pack_input(record: InputRecord, thumbnail: bytes | None) -> tuple[Any, ...]:
+    """What is kept of an input as a row of the table, with a checksum."""
+    values = dataclasses.astuple(record)
     return (*values, thumbnail, _checksum(values))
 
 
-def unpack_input(row: tuple[Any, ...]) -> tuple[int, str, int, str | None]:
-    """(position, id, label, digest) of a row that ends with its checksum, which files of format 1 do not have."""
+def unpack_input(row: tuple[Any, ...]) -> InputRecord:
+    """What is kept of the input of a row that ends with its checksum, which files of format 1 do not have."""
     position, id, label, digest, *checksum = row
     typed = isinstance(position, int) and isinstance(id, str) and isinstance(label, int) and printable(id) == id
     if not typed or checksum not in ([], [_checksum(row[:4])]):
         raise RunError(f"a damaged record of input number {position}")
-    return position, id, label, digest
+    return InputRecord(position, id, label, digest)
 
 
 def pack(votes: Votes) -> tuple[Any, ...]:
@@ -238,7 +151,7 @@ def is_intact(row: tuple[Any, ...]) -> bool:
         and phase in PHASES
         and 0 <= first < last <= MOST_DRAWS
         and (soft is None or len(soft) % 24 == 8)
-        and _is_number(seconds)
+        and is_number(seconds)
         and 0 <= seconds <= MOST_SECONDS
     )
 
@@ -270,7 +183,7 @@ def unpack_claim(row: tuple[Any, ...]) -> Claim:
 def _is_claim(position: Any, prediction: Any, radius: Any, n: Any, seconds: Any) -> bool:
     whole = isinstance(prediction, int) and isinstance(n, int)
     return (
-        whole and n >= 0 and _is_number(radius) and radius >= 0 and _is_number(seconds) and 0 <= seconds <= MOST_SECONDS
+        whole and n >= 0 and is_number(radius) and radius >= 0 and is_number(seconds) and 0 <= seconds <= MOST_SECONDS
     )
 
 
@@ -282,7 +195,7 @@ def pack_constant(position: int, value: float) -> tuple[Any, ...]:
 def unpack_constant(row: tuple[Any, ...]) -> tuple[int, float]:
     """The position and the constant of a row, or an error where its checksum is wrong."""
     position, value, checksum = row
-    if _checksum((position, value)) != checksum or not _is_number(value) or value <= 0:
+    if _checksum((position, value)) != checksum or not is_number(value) or value <= 0:
         raise RunError(f"a damaged constant for input number {position}")
     return position, value
 
@@ -312,6 +225,8 @@ def migrate(connection: sqlite3.Connection) -> None:
             connection.execute(statement)
         if version == 1:
             _add_checksums(connection)
+        if version == 2:
+            _write_nouns(connection)
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -322,3 +237,12 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO meta VALUES ('checksum', ?)", (meta_checksum(meta),))
     rows = connection.execute("SELECT position, id, label, digest FROM inputs").fetchall()
     connection.executemany("UPDATE inputs SET checksum = ? WHERE position = ?", [(_checksum(r), r[0]) for r in rows])
+
+
+def _write_nouns(connection: sqlite3.Connection) -> None:
+    """Writes the plan of a file of format 2 as the four nouns that it is since."""
+    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key != 'checksum'").fetchall())
+    if "plan" in meta:
+        meta["plan"] = to_json(plan_from_json(meta["plan"], 2))
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'plan'", (meta["plan"],))
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'checksum'", (meta_checksum(meta),))

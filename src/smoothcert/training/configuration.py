@@ -8,6 +8,30 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from smoothcert.errors import InputError
+from smoothcert.options import option
+from smoothcert.training.presets import PRESETS
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained, as it is asked for."""
+
+    sigma: float = option(help="Standard deviation of the noise in training; 0 for none.")
+    preset: str = option("fast", help="fast (one cycle, 10 epochs), cohen (steps, 90 epochs) or adam (100 epochs).")
+    epochs: int | None = option(None, help="Epochs; the preset's unless given.")
+    batch: int = option(256, help="Images a step.")
+    rate: float | None = option(None, help="Largest learning rate; the preset's unless given.")
+    margin: float = option(0.25, help="Radius that liresnet is trained to prove.")
+    temperature: float = option(1.0, help="What the loss divides the scores by; 0.2 for a network that is 1-Lipschitz.")
+    augment: bool = option(True, help="Random crops and flips.", flag="augment/--no-augment")
+    precision: str = option("auto", help="bf16, fp32, or auto: bf16 where the hardware has it.")
+    seed: int = option(0, help="Names the first weights, the order and the noise.")
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise InputError(f"there is no preset {self.preset!r}: choose one of {', '.join(PRESETS)}.")
+        if self.precision not in ("auto", "bf16", "fp32"):
+            raise InputError(f"there is no precision {self.precision!r}: choose auto, bf16 or fp32.")
 
 
 @dataclass(frozen=True)

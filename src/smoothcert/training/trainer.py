@@ -17,8 +17,9 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.models import build
 from smoothcert.models.liresnet import LiResNet
 from smoothcert.models.loading import choose_device
+from smoothcert.options import keywords, make
 from smoothcert.training.augment import crops_and_flips
-from smoothcert.training.configuration import Configuration, Epoch
+from smoothcert.training.configuration import Configuration, Epoch, Recipe
 from smoothcert.training.margin import MarginLoss
 from smoothcert.training.presets import PRESETS
 from smoothcert.training.state import Folder, State
@@ -27,25 +28,17 @@ VALIDATION_IMAGES = 1000
 """At most so many images, spread over the validation data, judge an epoch."""
 
 
+@keywords(Recipe)
 def train(
     arch: str,
     data: Any,
     *,
-    sigma: float,
     out: str | Path,
-    preset: str = "fast",
-    epochs: int | None = None,
-    batch: int = 256,
-    rate: float | None = None,
-    margin: float = 0.25,
-    temperature: float = 1.0,
-    augment: bool = True,
     validation: Any = None,
     options: Mapping[str, Any] | None = None,
-    precision: str = "auto",
-    seed: int = 0,
     device: str = "auto",
     on_progress: Callable[[int, float], None] = lambda images, done: None,
+    **given: Any,
 ) -> list[Epoch]:
     """Train a built-in architecture under Gaussian noise (Cohen et al., 2019) and return the log.
 
@@ -57,34 +50,32 @@ def train(
     validation data, or without it on the training data), `log.jsonl`, and `state.safetensors`, from which the same call
     goes on and ends with the same weights.
     """
-    if preset not in PRESETS:
-        raise InputError(f"there is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
-    if precision not in ("auto", "bf16", "fp32"):
-        raise InputError(f"there is no precision {precision!r}: choose auto, bf16 or fp32.")
+    recipe = make(Recipe, given)
+    preset = PRESETS[recipe.preset]
     where = choose_device(device)
     rows = open_training_data(data) if isinstance(data, str) else as_dataset(data)
     held_out = None if validation is None else as_dataset(validation)
-    if augment and len(rows.shape) != 3:
+    if recipe.augment and len(rows.shape) != 3:
         raise InputError(
             f"crops and flips are for images, and inputs have the shape {rows.shape}: switch off `augment`."
         )
     built_with = {**_fixed_options(arch, rows), **(options or {})}
-    model = _build(arch, built_with, rows.shape, seed).to(where)
+    model = _build(arch, built_with, rows.shape, recipe.seed).to(where)
     configuration = Configuration(
         arch=arch,
         options=built_with,
         data=rows.fingerprint,
         validation=None if held_out is None else held_out.fingerprint,
-        sigma=sigma,
-        preset=preset,
-        epochs=PRESETS[preset].epochs if epochs is None else epochs,
-        batch=batch,
-        rate=PRESETS[preset].rate if rate is None else rate,
-        margin=margin if arch == "liresnet" else None,
-        temperature=temperature,
-        augment=augment,
-        precision=_precision(precision, model, rows.shape),
-        seed=seed,
+        sigma=recipe.sigma,
+        preset=recipe.preset,
+        epochs=preset.epochs if recipe.epochs is None else recipe.epochs,
+        batch=recipe.batch,
+        rate=preset.rate if recipe.rate is None else recipe.rate,
+        margin=recipe.margin if arch == "liresnet" else None,
+        temperature=recipe.temperature,
+        augment=recipe.augment,
+        precision=_precision(recipe.precision, model, rows.shape),
+        seed=recipe.seed,
     )
     training = _Training(model, configuration, Path(out), where)
     if len(training.state.log) < configuration.epochs:

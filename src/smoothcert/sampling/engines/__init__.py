@@ -6,13 +6,12 @@ that runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from smoothcert.errors import InputError
+from smoothcert.modules import Model
 from smoothcert.sampling.engines.base import Engine
 from smoothcert.sampling.engines.compiled import CompiledEngine
 from smoothcert.sampling.engines.function import FunctionEngine
@@ -20,8 +19,8 @@ from smoothcert.sampling.engines.halving import HalvingEngine
 from smoothcert.sampling.engines.module import ModuleEngine
 from smoothcert.sampling.engines.onnx import OnnxEngine, OnnxFileEngine
 from smoothcert.sampling.engines.pytorch import TorchEngine
+from smoothcert.sampling.identity import Identity
 
-Model = torch.nn.Module | Callable[..., Any] | Path
 _FAMILIES: dict[str, type[ModuleEngine]] = {"torch": TorchEngine, "compile": CompiledEngine, "onnx": OnnxEngine}
 ENGINES = ("auto", *_FAMILIES)
 
@@ -47,10 +46,24 @@ def open_engine(model: Model, name: str = "auto") -> Engine:
     return FunctionEngine(model)
 
 
-def name_of(identity: str) -> str:
-    """The name that opens a module's engine with this identity again; "torch" where it was none."""
-    name, bracket, _ = identity.partition(" (")
-    return name if bracket and name.split("+")[0] in _FAMILIES else "torch"
+class Engines:
+    """A model, and the engines that were opened for it: each once."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._opened: dict[str, Engine] = {}
+
+    def open(self, name: str = "torch") -> Engine:
+        """The engine of that name; "auto" is plain eager PyTorch here."""
+        name = "torch" if name == "auto" else name
+        if name not in self._opened:
+            self._opened[name] = open_engine(self.model, name)
+        return self._opened[name]
 
 
-__all__ = ["ENGINES", "Engine", "HalvingEngine", "Model", "TorchEngine", "name_of", "open_engine"]
+def name_of(identity: Identity) -> str:
+    """The name that opens an engine of this identity again; "torch", which says nothing of them, for other models."""
+    return identity.engine if identity.engine.split("+")[0] in _FAMILIES else "torch"
+
+
+__all__ = ["ENGINES", "Engine", "Engines", "HalvingEngine", "TorchEngine", "name_of", "open_engine"]

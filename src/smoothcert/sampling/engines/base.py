@@ -7,6 +7,8 @@ from typing import Protocol
 
 import torch
 
+from smoothcert.sampling.identity import Identity
+
 
 class Engine(Protocol):
     """Scores (N, c) or labels (N,) of a batch (N, *shape) of float32 on `device`.
@@ -22,8 +24,7 @@ class Engine(Protocol):
     def lanes(self) -> int: ...
 
     @property
-    def identity(self) -> str:
-        """Name, versions and device of what runs: equal identities give equal votes for equal batches."""
+    def identity(self) -> Identity: ...
 
     @property
     def fingerprint(self) -> str:

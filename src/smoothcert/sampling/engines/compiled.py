@@ -23,5 +23,5 @@ class CompiledEngine(ModuleEngine):
             network(batch)
         except Exception as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise InputError(f"the model cannot be compiled ({reason}): use --engine torch.") from error
+            raise InputError(f"the model cannot be compiled ({reason}): use engine torch.") from error
         return network

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from smoothcert.errors import InputError
+from smoothcert.sampling.identity import Identity
 
 
 class FunctionEngine:
@@ -22,7 +23,7 @@ class FunctionEngine:
         self.function = function
         owner = function if hasattr(function, "__qualname__") else type(function)
         self.fingerprint = f"{owner.__module__}.{owner.__qualname__}"
-        self.identity = f"callable on numpy {np.__version__}"
+        self.identity = Identity("callable", f"numpy {np.__version__}", "cpu")
 
     def ready(self) -> AbstractContextManager[None]:
         return nullcontext()

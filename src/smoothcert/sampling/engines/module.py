@@ -12,6 +12,8 @@ from typing import ClassVar
 import torch
 
 from smoothcert.errors import InputError
+from smoothcert.modules import device_of, evaluating
+from smoothcert.sampling.identity import Identity
 
 Network = Callable[[torch.Tensor], torch.Tensor]
 BF16 = "bf16"
@@ -33,9 +35,8 @@ class ModuleEngine(ABC):
                 known = ", ".join(self.options_known) or "none"
                 raise InputError(f"engine {self.family!r} has no option {option!r}: its options are {known}.")
         self.module, self.options = module, options
-        tensors = [*module.parameters(), *module.buffers()]
-        self.device = tensors[0].device if tensors else torch.device("cpu")
-        self.identity = f"{'+'.join([self.family, *options])} ({self.versions()}) on {self.device.type}"
+        self.device = device_of(module)
+        self.identity = Identity("+".join([self.family, *options]), self.versions(), self.device.type, self.precision())
         self.lanes = torch.get_num_threads() if self.device.type == "cpu" and self.one_thread_each() else 1
         self._building = Lock()
         self._network: Network | None = None
@@ -43,6 +44,14 @@ class ModuleEngine(ABC):
 
     def versions(self) -> str:
         return f"torch {torch.__version__}"
+
+    def precision(self) -> str:
+        """What the arithmetic rounds to: that of the weights, bf16 where torch casts, tf32 where CUDA may."""
+        if BF16 in self.options:
+            return BF16
+        weights = next((str(p.dtype).removeprefix("torch.") for p in self.module.parameters()), "float32")
+        tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+        return "tf32" if self.device.type == "cuda" and weights == "float32" and tf32 else weights
 
     def one_thread_each(self) -> bool:
         """Is it safe, and wanted, to run several batches at once on the CPU, each on one thread?"""
@@ -64,19 +73,16 @@ class ModuleEngine(ABC):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        training = [m for m in self.module.modules() if m.training]
         threads = torch.get_num_threads()
-        self.module.eval()
         if self._network not in (None, self.module) and self._built_from != self.fingerprint:
             self._network = None
-        try:
-            if self.lanes > 1:
-                torch.set_num_threads(1)
-            yield
-        finally:
-            torch.set_num_threads(threads)
-            for m in training:
-                m.training = True
+        with evaluating(self.module):
+            try:
+                if self.lanes > 1:
+                    torch.set_num_threads(1)
+                yield
+            finally:
+                torch.set_num_threads(threads)
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
         bf16 = torch.autocast(self.device.type, torch.bfloat16) if BF16 in self.options else nullcontext()

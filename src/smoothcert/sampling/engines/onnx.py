@@ -18,6 +18,7 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.sampling.engines.module import ModuleEngine, Network
+from smoothcert.sampling.identity import Identity
 
 EXTERNAL = re.compile(rb"\x6a[\x00-\xff]{1,3}\x0a\x08location\x12")
 """How a tensor's `external_data` (field 13 of ONNX's TensorProto) begins: an entry whose key is `location`."""
@@ -68,7 +69,7 @@ class OnnxFileEngine:
 
     def __init__(self, path: Path) -> None:
         self.lanes = torch.get_num_threads()
-        self.identity = f"onnx (onnxruntime {import_runtime().__version__}) on cpu"
+        self.identity = Identity("onnx", f"onnxruntime {import_runtime().__version__}", "cpu")  # its types are its own
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -157,7 +158,7 @@ def _export(module: torch.nn.Module, shape: torch.Size, free: dict[int, Any] | N
         content: bytes = program.model_proto.SerializeToString()
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"the model cannot be exported to ONNX ({reason}): use --engine torch.") from error
+        raise InputError(f"the model cannot be exported to ONNX ({reason}): use engine torch.") from error
     finally:
         logger.setLevel(level)
     return content

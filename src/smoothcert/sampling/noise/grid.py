@@ -23,14 +23,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from smoothcert.checks import check_sigma, check_whole
 from smoothcert.errors import InputError
-from smoothcert.sampling.noise.base import Stream
+from smoothcert.sampling.noise.base import Device, Same, Stream, Values, is_cpu
 from smoothcert.sampling.noise.philox import philox
-from smoothcert.sampling.noise.threefry import random_words
 from smoothcert.sampling.noise.thresholds import thresholds
 
 LEAST, MOST = 0.5, 4096.0  # steps of the grid in a standard deviation: the proof's limit, and that of patience
@@ -54,7 +52,7 @@ class Grid:
             )
 
     def check(self, x: NDArray[np.float32], input_id: str) -> None:
-        if not _is_on_grid(torch.from_numpy(x), self.levels):
+        if not _is_on_grid(x, self.levels):
             raise InputError(
                 f"input {input_id} has values that are no multiples of 1/{self.levels}, and grid noise certifies only "
                 f"those: round the input, change levels, or use gaussian noise."
@@ -63,27 +61,34 @@ class Grid:
     def error(self, values: int) -> float:
         return math.nextafter((len(_table(self).thresholds) + 1) * values / 2**64, math.inf)
 
-    def streams(self, x: torch.Tensor, device: torch.device) -> Callable[[bytes], Stream]:
-        if not _is_on_grid(x, self.levels):
-            return partial(ShiftedStream, x=x, noise=self)
-        on_device = PhiloxGridStream if device.type == "cpu" else ThreefryGridStream
+    def streams(self, x: Values, device: Device) -> Callable[[bytes], Stream]:
+        array = x if isinstance(x, np.ndarray) else x.cpu().numpy()
+        if not _is_on_grid(array, self.levels):
+            return partial(ShiftedStream, x=array, noise=self)
+        on_device = PhiloxGridStream if is_cpu(device) else ThreefryGridStream
         return partial(on_device, table=_table(self))
 
-    def add(self, x: torch.Tensor, rows: torch.Tensor) -> None:
+    def add(self, x: Same, rows: Same) -> None:
         """(i + k)/levels in float32, as the readers of 8-bit images make it; the integers are below 2²⁴."""
-        levels = torch.tensor(float(self.levels), device=rows.device)  # CUDA would multiply by a number's reciprocal
-        rows.add_(_nearest(x, self.levels)).div_(levels)
+        if isinstance(rows, np.ndarray):
+            rows += _nearest(np.asarray(x), self.levels)
+            rows /= np.float32(self.levels)
+        else:
+            import torch
+
+            levels = torch.tensor(float(self.levels), device=rows.device)  # CUDA would multiply by its reciprocal
+            rows.add_(torch.round(x * self.levels)).div_(levels)
 
 
-def _nearest(x: torch.Tensor, levels: int) -> torch.Tensor:
+def _nearest(x: NDArray[np.float32], levels: int) -> NDArray[np.float32]:
     """The number i of the nearest grid point."""
-    return torch.round(x * levels)
+    nearest: NDArray[np.float32] = np.rint(x * np.float32(levels))
+    return nearest
 
 
-def _is_on_grid(x: torch.Tensor, levels: int) -> bool:
+def _is_on_grid(x: NDArray[np.float32], levels: int) -> bool:
     """Is every value of x the float32 nearest to a multiple of 1/levels? The CPU divides as IEEE 754 wants it."""
-    x = x.cpu()
-    return torch.equal(_nearest(x, levels) / levels, x)
+    return np.array_equal(_nearest(x, levels) / np.float32(levels), x)
 
 
 class _Table:
@@ -94,7 +99,7 @@ class _Table:
         first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
         low, high = self.search(first), self.search(first | np.uint64(2**48 - 1))
         self.settled = np.where(low == high, low, np.float32(np.nan))
-        self.signed = torch.from_numpy((self.thresholds ^ np.uint64(2**63)).view(np.int64))
+        self.signed = (self.thresholds ^ np.uint64(2**63)).view(np.int64)  # divides int64 as thresholds divide uint64
 
     def search(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
         """The draw of each 64-bit word."""
@@ -118,13 +123,14 @@ class PhiloxGridStream:
         self._first, self._second = philox(key), philox(key, _SECOND)
         self._table, self._left = table, np.empty(0, dtype=np.uint16)
 
-    def fill(self, out: torch.Tensor) -> None:
-        """The next draws, into a contiguous float32 tensor."""
-        values, cells = out.view(-1).numpy(), self._cells(out.numel())
-        np.take(self._table.settled, cells, out=values, mode="clip")
+    def fill(self, out: Values) -> None:
+        """The next draws, into a contiguous float32 array or tensor."""
+        values = np.asarray(out)
+        cells = self._cells(values.size)
+        np.take(self._table.settled, cells.reshape(values.shape), out=values, mode="clip")
         open_at = np.flatnonzero(np.isnan(values))
         words = cells[open_at].astype(np.uint64) << np.uint64(48) | _words(self._second, len(open_at)) >> np.uint64(16)
-        values[open_at] = self._table.search(words)
+        np.put(values, open_at, self._table.search(words))
 
     def _cells(self, size: int) -> NDArray[np.uint16]:
         """16 bits for each draw, four draws a word; what is left of the last word is kept."""
@@ -141,24 +147,22 @@ def _words(generator: np.random.Generator, size: int) -> NDArray[np.uint64]:
 
 
 class ThreefryGridStream:
-    """The draws of a key in order, as accelerators make them: counter i gives draws 2i and 2i + 1."""
+    """The draws of a key in order, as accelerators make them: 64 bits each."""
 
     def __init__(self, key: bytes, table: _Table) -> None:
         self._key, self._table, self._position = key, table, 0
 
-    def fill(self, out: torch.Tensor) -> None:
-        """The next draws, into a contiguous float32 tensor."""
-        position, size = self._position, out.numel()
-        a, b, c, d = random_words(self._key, position // 2, -(-(position + size) // 2), out.device)
-        words = torch.stack([_join(a, b), _join(c, d)], dim=-1).flatten()[position % 2 :][:size]
-        draws = torch.searchsorted(self._table.signed.to(out.device), words, right=True) - self._table.reach
-        out.copy_(draws.view(out.shape))
-        self._position += size
+    def fill(self, out: Values) -> None:
+        """The next draws, into a contiguous float32 array or tensor."""
+        import torch
 
+        from smoothcert.sampling.noise.threefry import integers
 
-def _join(high: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
-    """64 random bits as an int64; thresholds less 2⁶³ divide the int64 as thresholds divide the uint64."""
-    return high.to(torch.int64) << 32 | low.to(torch.int64) & 0xFFFFFFFF
+        tensor = torch.as_tensor(out)
+        words = integers(self._key, self._position, tensor.numel(), tensor.device)
+        edges = torch.from_numpy(self._table.signed).to(tensor.device)
+        tensor.copy_((torch.searchsorted(edges, words, right=True) - self._table.reach).view(tensor.shape))
+        self._position += tensor.numel()
 
 
 class ShiftedStream:
@@ -167,12 +171,17 @@ class ShiftedStream:
     Nothing is certified there. The draws come from the CPU's generator on all devices.
     """
 
-    def __init__(self, key: bytes, x: torch.Tensor, noise: Grid) -> None:
+    def __init__(self, key: bytes, x: NDArray[np.float32], noise: Grid) -> None:
         self._generator = philox(key)
-        self._shift = (x.cpu().double() * noise.levels - _nearest(x, noise.levels).cpu().double()).numpy()
+        self._shift = x.astype(np.float64) * noise.levels - _nearest(x, noise.levels)
         self._steps = noise.sigma * noise.levels
 
-    def fill(self, out: torch.Tensor) -> None:
-        """The next draws, for whole copies of x, into a contiguous float32 tensor."""
+    def fill(self, out: Values) -> None:
+        """The next draws, for whole copies of x, into a contiguous float32 array or tensor."""
         draws = np.rint(self._shift + self._steps * self._generator.standard_normal(tuple(out.shape)))
-        out.copy_(torch.from_numpy(draws))
+        if isinstance(out, np.ndarray):
+            out[...] = draws
+        else:
+            import torch
+
+            out.copy_(torch.from_numpy(draws))

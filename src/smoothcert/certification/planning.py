@@ -1,0 +1,168 @@
+"""Before the first draw: what is to be certified, on which machine, and whether a file was started with just that."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.checks import less_error
+from smoothcert.data import Dataset
+from smoothcert.errors import InputError
+from smoothcert.lipschitz.constant import check_source, scores_constant
+from smoothcert.modules import Model, require_module
+from smoothcert.options import AUTO
+from smoothcert.plan import Classifier, Plan, Question, Setting, differences
+from smoothcert.plan.question import PRODUCT
+from smoothcert.sampling.choice import ThisProcess, choose_engine
+from smoothcert.sampling.engines import Engines, name_of
+from smoothcert.sampling.engines.agreement import count_differences
+from smoothcert.sampling.executor import Job
+from smoothcert.sampling.identity import Identity
+from smoothcert.sampling.machine import Machine
+from smoothcert.sampling.noise import Noise, open_noise
+from smoothcert.scale.workers import Workers
+from smoothcert.store.schema import Info
+
+logger = logging.getLogger(__name__)
+VERIFIED_INPUTS, VERIFIED_DRAWS = 10, 10_000
+
+
+def noise_of(classifier: Classifier) -> Noise:
+    """The noise that the classifier adds."""
+    return open_noise(classifier.noise, classifier.sigma, classifier.levels)
+
+
+def job_of(classifier: Classifier, setting: Setting) -> Job:
+    """What the nouns ask of whatever draws."""
+    return Job(noise_of(classifier), classifier.num_classes, setting.seed, setting.rows, classifier.votes.shares)
+
+
+def open_machine(
+    engines: Engines, classifier: Classifier, setting: Setting, x: NDArray[np.float32], draws: int
+) -> Machine:
+    """What draws so many times at inputs like x: workers where a cluster is given, else an engine here."""
+    engine = setting.engine if isinstance(setting.engine, str) else name_of(setting.engine)
+    if setting.cluster is not None:
+        return Workers(setting.cluster, engines.model, engine, setting.batch, x)
+    return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws)
+
+
+def resumed(asked: Plan, earlier: Plan | None) -> Setting:
+    """The setting, with the engine and the batch of the file that is gone on with where they are left open.
+
+    Shards are drawn by one engine, too, in batches of one size: they are parts of one run.
+    """
+    setting, shard = asked.setting, asked.selection.shard
+    if shard is not None and setting.batch == AUTO:
+        raise InputError("shards are drawn in batches of one size to give the votes of one run: pass `batch`.")
+    engine, batch = setting.engine, setting.batch
+    if earlier is not None and isinstance(earlier.setting.engine, Identity):
+        engine = name_of(earlier.setting.engine) if engine == AUTO else engine
+        batch = earlier.setting.batch if batch == AUTO else batch
+    elif shard is not None and engine == AUTO:
+        engine = "torch"
+    return dataclasses.replace(setting, engine=engine, batch=batch)
+
+
+def settle(asked: Plan, machine: Machine) -> Plan:
+    """The plan with all that is known once the machine is."""
+    return dataclasses.replace(
+        asked,
+        classifier=dataclasses.replace(asked.classifier, model=machine.fingerprint),
+        setting=asked.setting.settled(machine.identity, machine.batch),
+    )
+
+
+def noise_error(classifier: Classifier, question: Question, x: NDArray[np.float32]) -> float:
+    """The error of all the noise that is drawn to prove the radius around x; an α that it eats up is refused."""
+    error = noise_of(classifier).error(question.draws.most * x.size)
+    less_error(question.alpha, error)
+    return error
+
+
+def constant_of(question: Question, model: Model, x: NDArray[np.float32], earlier: Plan | None) -> float | None:
+    """The ℓ2 constant of the scores, where one is given or proved; a proof that a file holds is not made again: the
+    model is compared by its fingerprint."""
+    check_source(question.lipschitz, model)
+    if earlier is not None and earlier.question.source == question.source == PRODUCT:
+        return earlier.constant
+    return scores_constant(question.lipschitz, model, x.shape)
+
+
+def verify(engines: Engines, machine: Machine, xs: Sequence[NDArray[np.float32]], sigma: float) -> None:
+    """Says how often the engine's labels differ from those of eager PyTorch."""
+    require_module(
+        engines.model, "`verify_engine` compares with eager PyTorch, which runs torch modules only: leave it out."
+    )
+    if not isinstance(machine, ThisProcess):
+        raise InputError("`verify_engine` runs the model in this process: leave out the cluster.")
+    differ = count_differences(
+        machine.engine, engines.open(), xs, sigma=sigma, batch=machine.batch, draws=VERIFIED_DRAWS
+    )
+    shown = f"{differ} of {VERIFIED_DRAWS:,}"
+    logger.info("%s: %s labels differ from those of eager PyTorch", machine.identity, shown)
+
+
+def count_classes(engines: Engines, dataset: Dataset) -> int:
+    """How many classes the model scores, or the data set names where the model returns labels."""
+    engine, x = engines.open(), dataset[0].array
+    with engine.ready():
+        try:
+            output = engine(torch.from_numpy(x[None]).to(engine.device))
+        except InputError:
+            raise
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"the model does not take an input of shape {x.shape} ({reason}): check the model and the "
+                f"preprocessing of the data."
+            ) from error
+    if output.ndim == 2:
+        return int(output.shape[1])
+    if dataset.classes is None:
+        raise InputError("the model returns labels and the data set names no classes: pass `num_classes`.")
+    return len(dataset.classes)
+
+
+WORDS = {
+    "model": "another model (its weights or structure differ)",
+    "data": "another data set (its files differ)",
+}
+
+
+def refuse_another(stored: Plan, plan: Plan, path: Path) -> None:
+    """A run goes on only under the plan it declared."""
+    for name, before, now in differences(stored, plan):
+        if name in ("n", "n0"):
+            raise InputError(
+                f"{path} declared {name} = {before}, not {now}: changing it after looking at the votes would void the "
+                f"level alpha, so start a new run with another `out`."
+            )
+        what = WORDS.get(name, f"{name} = {before}, not {now}")
+        raise InputError(f"{path} was started with {what}: use the same settings, or another `out` for a new run.")
+
+
+def info_of(model: Any, name: str | None, dataset: Dataset) -> Info:
+    """What a reader wants to know of how the run was started."""
+    packages = ("smoothcert", "numpy", "scipy", "torch")
+    program = Path(sys.argv[0]).name.replace("__main__.py", "smoothcert")
+    return Info(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=shlex.join([program, *sys.argv[1:]]),
+        model=name or type(model).__name__,
+        data=dataset.description,
+        classes=dataset.classes,
+        versions={"python": platform.python_version(), **{name: version(name) for name in packages}},
+    )

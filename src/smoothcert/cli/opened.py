@@ -1,0 +1,55 @@
+"""The model and the data that a command names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from smoothcert.certification.planning import count_classes
+from smoothcert.classifier import SmoothedClassifier
+from smoothcert.cli.nouns import Given
+from smoothcert.data import open_data
+from smoothcert.models import load_model
+from smoothcert.options import make, option
+from smoothcert.plan.selection import INPUTS
+from smoothcert.plan.setting import ENGINE
+from smoothcert.sampling.engines import Engines
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How they are opened."""
+
+    classes: Path | None = option(
+        None, help="File with a class name a line: the class order of a folder.", panel=INPUTS
+    )
+    resize: int | None = option(None, help="Resize images: length of the shorter side.", panel=INPUTS)
+    crop: int | None = option(None, help="Crop images to a centred square of this side.", panel=INPUTS)
+    weights: Path | None = option(None, help="Weights: .pt, .pth.tar or .safetensors.", panel=ENGINE)
+    device: str = option("auto", help="cpu, cuda, mps, or auto.", panel=ENGINE)
+
+
+class Opened:
+    """Data, which are opened at once, and a model, which is loaded when it is wanted."""
+
+    def __init__(self, model: str, data: str, given: Given) -> None:
+        how = make(Loading, given)
+        self.dataset = open_data(data, classes=how.classes, resize=how.resize, crop=how.crop)
+        self._model, self._how = model, how
+
+    def engines(self, num_classes: int | None = None) -> Engines:
+        """The model, loaded."""
+        how = self._how
+        return Engines(load_model(self._model, weights=how.weights, num_classes=num_classes, device=how.device))
+
+    def smoothed(self, classifier: Given, setting: Given, real_noise: bool = False) -> SmoothedClassifier:
+        """The smoothed classifier: classes are counted unless given, and the noise is that of the grid that the data
+        lie on, if any, unless it is given or has to be real."""
+        engines, known = self.engines(classifier.get("num_classes")), dict(classifier)
+        if "noise" not in known and not real_noise and (self.dataset.levels or "levels" in known):
+            known["noise"] = "grid"
+        if known.get("noise") == "grid":
+            known.setdefault("levels", self.dataset.levels)
+        if "num_classes" not in known:
+            known["num_classes"] = count_classes(engines, self.dataset)
+        return SmoothedClassifier(engines, **known, **setting)

@@ -1,0 +1,122 @@
+"""What a run is made of: four nouns, each a small frozen type that checks itself where it is made.
+
+classifier  which smoothed classifier a certificate speaks of
+question    what is asked of it
+setting     how it is computed
+selection   which inputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from smoothcert.checks import less_error
+from smoothcert.plan.classifier import Classifier
+from smoothcert.plan.draws import FixedN, UntilRadii, UntilWidth
+from smoothcert.plan.kinds import ESTIMATED, KINDS, PROVED, Hardmax, Kind, Labels, Proved, Softmax, Sparsemax
+from smoothcert.plan.question import Question
+from smoothcert.plan.selection import Selection
+from smoothcert.plan.setting import Cluster, Setting
+from smoothcert.plan.tally import Tally
+from smoothcert.records import flat
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was declared before the first draw: the four nouns, settled. A run is resumed only under an equal plan.
+
+    `noise_error` is how far the noise of an input may be from the exact one, in total variation over all its
+    estimation draws; it is taken off α. `constant` is the ℓ2 constant of the scores, given or proved.
+    """
+
+    classifier: Classifier
+    question: Question
+    setting: Setting
+    selection: Selection
+    noise_error: float = 0.0
+    constant: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.noise_error < 0 or (self.constant is not None and not self.constant > 0):
+            raise ValueError("a number out of range")
+        less_error(self.question.alpha, self.noise_error)
+
+    @property
+    def level(self) -> float:
+        """The level at which bounds are computed: α less the error of the noise."""
+        return less_error(self.question.alpha, self.noise_error)
+
+    @property
+    def noise_in_words(self) -> str:
+        """The kind of noise; of a grid also its step, and what its rounding costs."""
+        noise, levels = self.classifier.noise, self.classifier.levels
+        if levels is None:
+            return noise
+        return f"{noise} of 1/{levels}, error {self.noise_error:.2g} taken off α: level {self.level:.10g}"
+
+    @property
+    def votes_in_words(self) -> str:
+        """How votes are shared, and the Lipschitz constant that goes with them; nothing of labels."""
+        kind = self.classifier.votes
+        if not kind.soft:
+            return ""
+        words = str(kind)
+        if self.constant is not None:
+            share = kind.slope(self.classifier.num_classes) * self.constant
+            words += (
+                f"; ℓ2 constant of the scores {self.constant:.4g} ({self.question.source}), of a share L = {share:.4g}"
+            )
+        return words + ("; local constants are estimated" if self.estimates else "")
+
+    @property
+    def adaptive(self) -> bool:
+        """Do the votes decide how many are drawn?"""
+        return not isinstance(self.question.draws, FixedN)
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """The radii that were asked for, if any."""
+        return self.question.draws.radii if isinstance(self.question.draws, UntilRadii) else ()
+
+    @property
+    def estimates(self) -> bool:
+        """Are there estimated Lipschitz constants, for radii that are no proof?"""
+        return self.question.source == "local"
+
+
+def differences(before: Plan, now: Plan) -> Iterator[tuple[str, Any, Any]]:
+    """What was declared otherwise: its name, the value before and the value now."""
+    ours, theirs = ({name: v for part in _parts(plan) for name, v in flat(part).items()} for plan in (before, now))
+    for name in {**ours, **theirs}:
+        if ours.get(name) != theirs.get(name):
+            yield name, ours.get(name), theirs.get(name)
+
+
+def _parts(plan: Plan) -> tuple[Any, ...]:
+    return plan.classifier, plan.question, plan.setting, plan.selection
+
+
+__all__ = [
+    "ESTIMATED",
+    "KINDS",
+    "PROVED",
+    "Classifier",
+    "Cluster",
+    "FixedN",
+    "Hardmax",
+    "Kind",
+    "Labels",
+    "Plan",
+    "Proved",
+    "Question",
+    "Selection",
+    "Setting",
+    "Softmax",
+    "Sparsemax",
+    "Tally",
+    "UntilRadii",
+    "UntilWidth",
+    "differences",
+]

@@ -1,0 +1,52 @@
+"""Which smoothed classifier a certificate speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smoothcert.checks import check_noise, check_sigma, check_whole
+from smoothcert.errors import InputError
+from smoothcert.options import keep, named, option
+from smoothcert.plan.kinds import KINDS, Hardmax, Labels, Softmax, Sparsemax
+
+NOISE = "Noise"
+MOST_CLASSES = 1 << 20
+LEAST_SIGMA, MOST_SIGMA = 1e-30, 1e30
+"""Noise is float32, which holds none beyond."""
+
+EIGHT_BIT = 255
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """It returns the class that gets most votes from copies of an input under N(0, σ² I) noise.
+
+    `model` is the fingerprint of the base model, where a run keeps it.
+    """
+
+    sigma: float = option(help="Standard deviation of the noise, in units of the input.")
+    num_classes: int = option(help="Classes; found from the model's scores unless given.", panel="Model and engine")
+    noise: str = option(
+        "gaussian", help="grid or gaussian; grid for 8-bit images and digits unless given.", panel=NOISE
+    )
+    levels: int | None = option(
+        None, help="Steps of the grid per unit of the input; the data's own unless given.", panel=NOISE
+    )
+    votes: Labels | Softmax | Sparsemax | Hardmax = named(
+        *KINDS, help="labels, or shares of a vote: softmax or sparsemax of the scores.", panel="Soft votes"
+    )
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        check_noise(self.noise, self.levels)
+        if not isinstance(self.votes, KINDS):
+            raise InputError(f"votes must be one of {', '.join(f'{k.__name__}()' for k in KINDS)}, got {self.votes!r}.")
+        if not LEAST_SIGMA <= check_sigma(self.sigma) <= MOST_SIGMA:
+            raise InputError(f"sigma must lie between {LEAST_SIGMA:g} and {MOST_SIGMA:g}, got {self.sigma!r}.")
+        levels = EIGHT_BIT if self.noise == "grid" and self.levels is None else self.levels
+        keep(
+            self,
+            sigma=check_sigma(self.sigma),
+            num_classes=check_whole("num_classes", self.num_classes, 2, MOST_CLASSES),
+            levels=None if levels is None else int(levels),
+        )

@@ -1,0 +1,134 @@
+"""How long to draw: a fixed number of times, until radii are decided, or until more draws would change little."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from smoothcert.bounds.sequential import SequentialPlan
+from smoothcert.checks import MOST_DRAWS, check_number, check_whole
+from smoothcert.errors import InputError
+from smoothcert.options import keep, option
+from smoothcert.plan.schedules import Adaptive, Schedule
+from smoothcert.sampling.blocks import Phase
+
+if TYPE_CHECKING:
+    from smoothcert.plan.classifier import Classifier
+
+ADAPTIVE = "adaptive"
+PANEL = "Adaptive sampling"
+SAVES = 20
+"""How many times fewer draws than max_n an input takes on average where radii decide; to estimate the time of a run."""
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"{text!r} is no list of numbers such as 0.25,0.5: separate them by commas.") from None
+
+
+@dataclass(frozen=True)
+class FixedN:
+    """n draws prove the radius by one method."""
+
+    n: int = option(10_000, help="Draws that prove the radius.")
+    method: str | None = option(
+        None, help="Confidence method, declared before the first draw: pairwise for labels, betting for soft votes."
+    )
+    name: ClassVar[str] = "fixed"
+
+    def __post_init__(self) -> None:
+        keep(self, n=check_whole("n", self.n, 1, MOST_DRAWS))
+
+    @property
+    def most(self) -> int:
+        return self.n
+
+    @property
+    def expected(self) -> int:
+        return self.n
+
+    def schedule(
+        self, classifier: Classifier, n0: int, level: float, inputs: int, decided: Iterable[int] = ()
+    ) -> Schedule:
+        draws = {Phase.SELECTION: n0, Phase.ESTIMATION: self.n}
+        return classifier.votes.schedule(inputs, draws, classifier.num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sequential(ABC):
+    """Draws that end when the votes say so (`bounds.sequential`)."""
+
+    max_n: int = option(100_000, help="Most draws an input.", panel=PANEL)
+    futility: float = option(
+        0.05,
+        help="Chance of giving up an input that max-n draws would certify; never a false claim.",
+        panel=PANEL,
+    )
+    method: ClassVar[str] = ADAPTIVE
+
+    def __post_init__(self) -> None:
+        self.rule(1.0, 0.5)
+        keep(self, max_n=int(self.max_n), futility=float(self.futility))
+
+    @abstractmethod
+    def rule(self, sigma: float, level: float) -> SequentialPlan:
+        """The rule that ends the draws of each input; it checks what it is made of."""
+
+    @property
+    def most(self) -> int:
+        return self.max_n
+
+    @property
+    def expected(self) -> int:
+        return self.max_n // SAVES
+
+    def schedule(
+        self, classifier: Classifier, n0: int, level: float, inputs: int, decided: Iterable[int] = ()
+    ) -> Schedule:
+        rule = self.rule(classifier.sigma, level)
+        return Adaptive(rule, inputs=inputs, n0=n0, num_classes=classifier.num_classes, decided=decided)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntilRadii(_Sequential):
+    """Draws until each of the radii is claimed or out of reach; the certified radius is the largest one claimed."""
+
+    radii: tuple[float, ...] = option(
+        help="Radii to test, as 0.25,0.5: draw only until they are decided.", panel=PANEL, parse=numbers
+    )
+    name: ClassVar[str] = "until-radii"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.radii, str) or not np.iterable(self.radii):
+            raise InputError(f"radii must be a list of numbers, got {self.radii!r}.")
+        keep(self, radii=tuple(check_number("a radius", r) for r in self.radii))
+        super().__post_init__()
+
+    def rule(self, sigma: float, level: float) -> SequentialPlan:
+        return SequentialPlan(sigma, self.radii, None, level, self.max_n, self.futility)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntilWidth(_Sequential):
+    """Draws until the radius is within this share of what max_n draws would prove."""
+
+    width: float = option(
+        help="Draw until the radius is within this share of what max-n draws would prove.",
+        panel=PANEL,
+        flag="until-width",
+    )
+    name: ClassVar[str] = "until-width"
+
+    def __post_init__(self) -> None:
+        keep(self, width=check_number("width", self.width))
+        super().__post_init__()
+
+    def rule(self, sigma: float, level: float) -> SequentialPlan:
+        return SequentialPlan(sigma, (), self.width, level, self.max_n, self.futility)

@@ -1,0 +1,214 @@
+"""Kinds of votes: what one draw gives to the classes. They decide what the smoothed classifier returns.
+
+Each kind knows how its votes are drawn, which methods bound them and what those bounds prove.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.bounds import METHODS
+from smoothcert.bounds.method import candidates
+from smoothcert.bounds.prediction import ABSTAIN, top_class
+from smoothcert.checks import check_positive, check_whole
+from smoothcert.options import keep, option
+from smoothcert.plan.schedules import Fixed, Schedule, SelectFirst
+from smoothcert.plan.tally import Tally
+from smoothcert.radii.soft import SOFT_METHODS
+from smoothcert.sampling.blocks import MOST_SOFT_DRAWS, Phase
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = NDArray[np.float64]
+PROVED, ESTIMATED = "proved", "estimated"
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What is known of each input: its class, the radius around it (0 proves nothing), and what both rest on."""
+
+    top: NDArray[np.int64]
+    radii: Floats
+    n0: NDArray[np.int64]
+    n: NDArray[np.int64]
+    num_buckets: NDArray[np.int64] | None = None
+    lipschitz: Floats | None = None
+
+
+class Kind(ABC):
+    """What every kind of votes answers."""
+
+    name: ClassVar[str]
+    methods: ClassVar[Mapping[str, Any]]
+    default_method: ClassVar[str]
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Methods of another classifier, that of the labels, whose votes are kept beside these."""
+
+    soft: ClassVar[bool] = False
+    """Is a vote divided into shares?"""
+
+    @property
+    def shares(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """From scores (N, c) to shares in whole multiples of 1/UNIT; None where the whole vote goes to one class."""
+        return None
+
+    most_draws: ClassVar[int | None] = None
+    """How many draws the votes can be added up over, where that is limited."""
+
+    def slope(self, num_classes: int) -> float:
+        """The ℓ2 constant of one class's share as a function of the scores; infinite where votes jump."""
+        return math.inf
+
+    @abstractmethod
+    def schedule(self, inputs: int, draws: Mapping[Phase, int], num_classes: int) -> Schedule:
+        """So many draws of each input in two phases, the first of which selects the class."""
+
+    @abstractmethod
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
+        """What the method proves at this level; `constants` are those of the scores."""
+
+    @abstractmethod
+    def predict_draws(self, n: int) -> dict[Phase, int]:
+        """The draws behind a prediction from n of them."""
+
+    @abstractmethod
+    def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
+        """The smoothed classifier's class of each input or ABSTAIN, wrong with probability at most the level."""
+
+    @abstractmethod
+    def total(self, tally: Tally) -> NDArray[Any]:
+        """The votes of the estimation draws, by class (m, c)."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Labels(Kind):
+    """The whole vote of a draw for the class with the largest score, or for the label that the model returns."""
+
+    name: ClassVar[str] = "labels"
+    methods: ClassVar[Mapping[str, Any]] = METHODS
+    default_method: ClassVar[str] = "pairwise"
+
+    def schedule(self, inputs: int, draws: Mapping[Phase, int], num_classes: int) -> Schedule:
+        return Fixed(inputs=inputs, draws=draws)
+
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
+        """The margin t that the method bounds; `σ t / 2` is the radius (Cohen et al., 2019)."""
+        bound = self.methods[method](tally.selections, tally.estimations, level)
+        radii = sigma * np.maximum(bound.t, 0.0) / 2
+        n0, n = tally.selections.sum(axis=1), tally.estimations.sum(axis=1)
+        return Proved(candidates(tally.selections), radii, n0, n, num_buckets=bound.num_buckets)
+
+    def predict_draws(self, n: int) -> dict[Phase, int]:
+        return {Phase.PREDICT: n}
+
+    def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
+        return top_class(tally.estimations, level)
+
+    def total(self, tally: Tally) -> NDArray[Any]:
+        return tally.estimations
+
+
+@dataclass(frozen=True)
+class _Shares(Kind):
+    """A vote divided among the classes: τ(scores / T), a point of the simplex."""
+
+    temperature: float = option(
+        1.0, help="What the scores are divided by before softmax or sparsemax.", panel="Soft votes"
+    )
+    methods: ClassVar[Mapping[str, Any]] = SOFT_METHODS
+    default_method: ClassVar[str] = "betting"
+    beside: ClassVar[tuple[str, ...]] = tuple(METHODS)
+    soft: ClassVar[bool] = True
+    most_draws: ClassVar[int | None] = MOST_SOFT_DRAWS
+    SELECTING: ClassVar[int] = 100
+    """Draws that choose the class of a prediction."""
+
+    def __post_init__(self) -> None:
+        keep(self, temperature=check_positive("temperature", self.temperature, "scores are divided by it"))
+
+    @property
+    def shares(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        return self._shares
+
+    def _shares(self, scores: torch.Tensor) -> torch.Tensor:
+        from smoothcert.sampling.simplex import shares
+
+        return shares(self.name, self.temperature, scores)
+
+    def schedule(self, inputs: int, draws: Mapping[Phase, int], num_classes: int) -> Schedule:
+        return SelectFirst(inputs=inputs, draws=draws, num_classes=num_classes)
+
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
+        """The radius of one bound for each rival, larger where the shares are known to be Lipschitz."""
+        selection, estimation = tally.soft
+        lipschitz = None if constants is None else self.slope(tally.estimations.shape[1]) * constants
+        known = np.full(len(selection.n), np.inf) if lipschitz is None else lipschitz
+        radii = self.methods[method](selection, estimation, level, sigma, known)
+        return Proved(selection.candidates, radii, selection.n, estimation.n, lipschitz=lipschitz)
+
+    def predict_draws(self, n: int) -> dict[Phase, int]:
+        return {Phase.CHOOSE: self.SELECTING, Phase.PREDICT: check_whole("n", n, 2, self.most_draws)}
+
+    def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
+        """The class with the largest mean share, where it is proved to lead at all: a radius above 0, whatever σ."""
+        known = self.prove(tally, self.default_method, level, 1.0, None)
+        return np.where(known.radii > 0, known.top, ABSTAIN)
+
+    def total(self, tally: Tally) -> NDArray[Any]:
+        return tally.soft[1].totals
+
+    def __str__(self) -> str:
+        return f"{self.name} of the scores / {self.temperature:g}"
+
+
+@dataclass(frozen=True)
+class Softmax(_Shares):
+    """`F_k = e^{z_k/T} / Σ_j e^{z_j/T}` of the scores z."""
+
+    name: ClassVar[str] = "softmax"
+
+    def slope(self, num_classes: int) -> float:
+        """√2/4 / T: `∇p_k = p_k (e_k − p)`, and `‖e_k − p‖² = (1 − p_k)² + Σ_{j≠k} p_j² ≤ 2 (1 − p_k)²`, so that
+        `‖∇p_k‖ ≤ √2 p_k (1 − p_k) ≤ √2/4`."""
+        return math.sqrt(2) / 4 / self.temperature
+
+
+@dataclass(frozen=True)
+class Sparsemax(_Shares):
+    """The point of the simplex nearest to the scores / T (Martins and Astudillo, 2016)."""
+
+    name: ClassVar[str] = "sparsemax"
+
+    def slope(self, num_classes: int) -> float:
+        """√(1 − 1/c) / T: it is continuous and piecewise linear; where s scores are in its support its Jacobian there
+        is `I − 11ᵀ/s`, whose rows have norm `√((1 − 1/s)² + (s − 1)/s²) = √(1 − 1/s)`, the largest for s = c."""
+        return math.sqrt(1 - 1 / num_classes) / self.temperature
+
+
+@dataclass(frozen=True)
+class Hardmax(_Shares):
+    """The whole vote for the largest score, but counted and bounded as shares are."""
+
+    name: ClassVar[str] = "hardmax"
+
+
+KINDS = (Labels, Softmax, Sparsemax, Hardmax)
+
+
+def by_claims(tally: Tally, n0: int) -> Proved:
+    """What was claimed when the draws ended: by the rule that ended them, or by an imported log."""
+    claims = tally.claims or []
+    column = np.array([[c.prediction, c.n] for c in claims], dtype=np.int64).reshape(-1, 2)
+    radii = np.array([c.radius for c in claims])
+    return Proved(column[:, 0], radii, np.full(len(claims), n0), column[:, 1])

@@ -1,0 +1,70 @@
+"""Plans of run files of formats 1 and 2, in which all that was declared stood side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smoothcert.options import AUTO
+from smoothcert.plan import Classifier, Plan, Selection, Setting
+from smoothcert.plan.draws import ADAPTIVE
+from smoothcert.records import restore
+
+
+def flat_plan(values: Any) -> Plan:
+    """The four nouns of such a plan."""
+    if not isinstance(values, dict):
+        raise ValueError("no record")
+    known = {"futility": None, "radii": (), "width": None, "votes": "hard", "temperature": 1.0, **values}
+    nouns = {
+        "classifier": {**_take(known, Classifier), "votes": _votes(known)},
+        "question": {"n0": known["n0"], "alpha": known["alpha"], "draws": _draws(known), "lipschitz": _constant(known)},
+        "setting": {**_take(known, Setting), "engine": _identity(known["engine"]), "batch": known["batch"] or AUTO},
+        "selection": _take(known, Selection),
+        **{name: known[name] for name in ("noise_error", "constant") if name in known},
+    }
+    return restore(Plan, nouns)
+
+
+def _take(values: dict[str, Any], noun: type) -> dict[str, Any]:
+    return {name: values[name] for name in noun.__dataclass_fields__ if name in values}  # type: ignore[attr-defined]
+
+
+def _votes(values: dict[str, Any]) -> dict[str, Any]:
+    if values["votes"] == "hard":
+        return {"kind": "labels"}
+    return {"kind": values["votes"], "temperature": values["temperature"]}
+
+
+def _draws(values: dict[str, Any]) -> dict[str, Any]:
+    if values["method"] != ADAPTIVE:
+        return {"kind": "fixed", "n": values["n"], "method": values["method"]}
+    ends = {"max_n": values["n"], "futility": values["futility"]}
+    if values["radii"]:
+        return {"kind": "until-radii", "radii": values["radii"], **ends}
+    return {"kind": "until-width", "width": values["width"], **ends}
+
+
+def _constant(values: dict[str, Any]) -> Any:
+    return values.get("constant") if values.get("lipschitz") == "given" else values.get("lipschitz")
+
+
+def _identity(text: str) -> dict[str, str] | str:
+    """Name, versions and device of the engine; an imported log does not know them."""
+    if not text:
+        return AUTO
+    engine, within, rest = text.partition(" (")
+    versions, _, device = rest.rpartition(") on ")
+    if not within:
+        engine, _, versions = text.partition(" on ")
+        device = "cpu"
+    return {"engine": engine, "versions": versions, "device": device, "precision": _precision(engine, versions, device)}
+
+
+def _precision(engine: str, versions: str, device: str) -> str:
+    """What these formats did not say: float32, unless bf16 was asked for; on CUDA torch's convolutions use tf32.
+
+    Of a callable and of an .onnx file, which torch has no part in, nobody can tell.
+    """
+    if "torch " not in versions:
+        return ""
+    return "bf16" if "bf16" in engine else "tf32" if device == "cuda" else "float32"

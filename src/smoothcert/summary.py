@@ -1,0 +1,87 @@
+"""What a set of certificates amounts to: certified accuracy, average certified radius, abstentions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
+
+from smoothcert.certificate import Certificate
+
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Shares of all inputs: an abstention and a wrong class both count against them.
+
+    `accuracy` is certified accuracy at radius 0: the right class, proved. The average certified radius counts 0
+    for every input that is not certified with the right class (Zhai et al., 2020).
+    """
+
+    inputs: int
+    accuracy: float
+    abstained: float
+    average_radius: float
+    radii: NDArray[np.float64]
+    certified: NDArray[np.float64]
+
+
+def certified_radii(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np.float64]:
+    """The radius of each input whose certified class is its label, else -1."""
+    right = np.array([c.prediction for c in certificates]) == np.asarray(labels)
+    return np.where(right, [c.radius for c in certificates], -1.0)
+
+
+def summarise(certificates: Sequence[Certificate], labels: ArrayLike, radii: ArrayLike) -> Summary:
+    """The summary at the given radii."""
+    return summary_at(radii, certified_radii(certificates, labels), certificates)
+
+
+def summary_at(radii: ArrayLike, won: NDArray[np.float64], certificates: Sequence[Certificate]) -> Summary:
+    """The same where the certified radii are known."""
+    at = np.asarray(radii, dtype=np.float64)
+    return Summary(
+        inputs=len(won),
+        accuracy=float((won >= 0).mean()),
+        abstained=float(np.mean([c.abstained for c in certificates])),
+        average_radius=float(won.clip(0).mean()),
+        radii=at,
+        certified=(won[:, None] >= at).mean(axis=0),
+    )
+
+
+def possibly_wrong(inputs: int, alpha: float, rho: float) -> int:
+    """How many of the certificates may be wrong: the least k with P(Binomial(inputs, α) ≤ k) ≥ 1 − ρ.
+
+    Each certificate is wrong with probability at most α and the inputs draw their noise independently, so with
+    confidence 1 − ρ at most k of them are wrong, and certified accuracy less k / inputs holds for the whole set, at all
+    radii at once (Cohen et al., 2019, appendix; the exact quantile in place of their Bernstein bound).
+
+    >>> possibly_wrong(200, 0.001, 0.001)
+    3
+    """
+    return int(binom.isf(rho, inputs, alpha))
+
+
+def curve(won: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Certified accuracy as a step function: the share y[i] holds on (x[i − 1], x[i]], and 0 beyond the last x.
+
+    >>> [v.tolist() for v in curve(np.array([0.5, 0.25, -1.0, 0.5]))]
+    [[0.0, 0.25, 0.5], [0.75, 0.75, 0.5]]
+    """
+    x = np.unique([0.0, *won.clip(0)])
+    return x, 1 - np.searchsorted(np.sort(won), x) / len(won)
+
+
+def usual_radii(largest: float, columns: int = 7) -> NDArray[np.float64]:
+    """Round radii from one step up to the largest certified one, at most `columns` of them.
+
+    >>> usual_radii(0.8).tolist()
+    [0.25, 0.5, 0.75]
+    """
+    step = next((s for s in STEPS if s * columns > largest), 10.0 ** np.ceil(np.log10(max(largest, 1) / columns)))
+    return np.arange(1, max(1, int(largest / step)) + 1) * np.float64(step)
