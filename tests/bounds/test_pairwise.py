@@ -138,6 +138,24 @@ class Null:
         return float(largest)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_no_outcome_is_missing_from_the_region_in_use(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    (n1, nj, n), alpha = random_pair(rng, 1000), random_level(rng)
+    kappa = special.ndtri(min(alpha, 0.25)) ** 2 / 2
+    s, k = module._rank(n1, nj, n, kappa)
+    assume(k >= kappa / 2)
+    region, null = (
+        module._region(n, s, k, float(upper_quantile(nj, n, alpha * module.GAMMA))),
+        Null.of(n1, nj, n, alpha),
+    )
+    assert region.y_max >= null.y[-1] >= nj
+    least = n - null.y - region.most_rest(null.y)
+    assert np.all(least <= null.least)
+    assert least[nj] == n1  # and the observed outcome is at its edge
+
+
 def check_level(n1: int, nj: int, n: int, alpha: float) -> None:
     """The p-value of the t that is returned is at most α."""
     t = float(pairwise_margin(n1, nj, n, alpha))

@@ -92,6 +92,20 @@ def test_a_term_of_the_sums_loses_a_twentieth_of_the_margin_for_rounding(n: int)
             assert abs(float(value[0] / (mass * tail)) - 1) <= trinomial.rounding(n) / 20
 
 
+@pytest.mark.parametrize("n", [40, 3000, 100_000])
+def test_tails_that_are_added_up_are_binomial_tails(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, t = np.array([-1.2, -0.9, -0.7]), 1.1
+    pj, rest = special.ndtr(z), special.ndtr(-z - t) - special.ndtr(z)
+    region = Region(n, np.array([-1.0, 0.1 * n, 0.3 * n]), np.array([0.55 * n, 0.3 * n, 0.0]))
+    added = expand(region, z, t, trinomial.ORDER, 1e-25)[0]
+    monkeypatch.setattr(trinomial, "DROPS", 0)
+    each = expand(region, z, t, trinomial.ORDER, 1e-25)[0]
+    assert added[0] == pytest.approx(each[0], rel=trinomial.rounding(n) / 10)
+    scale = np.sqrt(each[0]) * np.sqrt(n / pj / rest) ** np.arange(trinomial.ORDER + 1)[:, None]
+    assert np.all(np.abs(added - each) <= trinomial.rounding(n) * scale)
+    assert np.any(added[0] != each[0])
+
+
 curves = st.lists(st.floats(1, 8), min_size=3, max_size=12)
 
 

@@ -41,6 +41,7 @@ BERNSTEIN = np.array(
 RADII = np.array([[0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.0, 6.0]]).T  # the r that are tried, in widths of the cell
 REACHES = np.array([[0.12, 0.24, 0.36, 0.48, 0.7, 1.0]]).T
 CHUNK = 1 << 12  # terms at a time: they stay in the cache
+DROPS = 8  # beyond, the incomplete beta function is as fast
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,11 @@ def _expand(region: Region, z: Floats, t: float, order: int, low: Ints, high: In
     at = np.minimum(at, y.size - 1)
     y, r, share_y, share_other, share_r, share_x, c_u, c_v = (np.asarray(c, dtype=np.float64)[at] for c in columns)
     x = n - y - r
-    common = np.where(inside, y * (np.log(pj) - share_y), -np.inf)
+    log_mass = y * (np.log(pj) - share_y) + (n - y) * (np.log(other) - share_other) + c_u
+    log_edge = y * (np.log(pj) - share_y) + r * (np.log(rest) - share_r) + x * (np.log(p1) - share_x) + c_v
     u, v = np.empty((2, order + 1, *y.shape))
-    u[0] = np.exp(common + (n - y) * (np.log(other) - share_other) + c_u) * _tail(x, r, p1 / other)
-    v[0] = np.exp(common + r * (np.log(rest) - share_r) + x * (np.log(p1) - share_x) + c_v)
+    u[0] = np.where(inside, np.exp(log_mass), 0.0) * _tails(x, r, p1, rest, np.exp(log_edge - log_mass), high - low)
+    v[0] = np.where(inside, np.exp(log_edge), 0.0)
     slope = (x * v[0]).sum(axis=1) * log_1[0, :, 0]
     rate_u = n * log_other[:order] + y * (log_j - log_other)[:order]
     rate_v = n * log_1[:order] + y * (log_j - log_1)[:order] + r * (log_rest - log_1)[:order]
@@ -181,6 +183,32 @@ def _expand(region: Region, z: Floats, t: float, order: int, low: Ints, high: In
     below = np.where(low > 0, special.bdtr(np.maximum(low - 1.0, 0), n, pj[:, 0]), 0.0)
     lost = below + np.where(high < region.y_max, beyond, 0.0)
     return u.sum(axis=2), slope, lost
+
+
+def _tails(x: Floats, r: Floats, p1: Floats, rest: Floats, edge: Floats, last: Ints) -> Floats:
+    """`P(Bin(x + r, p) ≥ x)`, p = p_1 / (p_1 + p_rest), for neighbouring y in each row; edge is the probability of x.
+
+    From y to y − 1 there is one draw more and some more of the rest are allowed, the drop of the curve. With few of
+    them it is faster to add up what that gains, from the last y on, than to compute each tail: with q = 1 − p
+
+        P(Bin(m, q) ≤ r) − P(Bin(m − 1, q) ≤ r') = Σ_{r' < k ≤ r} P(Bin(m, q) = k) − q P(Bin(m − 1, q) = r').
+
+    The sum exceeds what is taken off by the factor (x + r) / r or more: digits are lost only where x is small.
+    """
+    share, odds = p1 / (p1 + rest), p1 / rest
+    used = np.arange(r.shape[1] - 1) < last[:, None]
+    drop = np.where(used, r[:, :-1] - r[:, 1:], 1.0)
+    if drop.size == 0 or drop.min() < 1 or drop.max() > DROPS or (x < r / 4).any():
+        return _tail(x, r, share)
+    m, k, term, gain = (x + r)[:, :-1], r[:, :-1], edge[:, :-1], np.zeros(drop.shape)
+    for i in range(int(drop.max())):
+        gain += np.where(i < drop, term, 0.0)
+        term = term * (odds * k / (m - k + 1))
+        k = k - 1
+    gain = np.where(used, gain - (1 - share) * edge[:, 1:], 0.0)
+    row = np.arange(len(last)), last
+    end = _tail(x[row], r[row], share[:, 0])[:, None]
+    return np.hstack([end + np.cumsum(gain[:, ::-1], axis=1)[:, ::-1], end])
 
 
 def _stirling(k: Floats | Ints) -> Floats:
