@@ -4,16 +4,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow lint bench docs clean
+# Two processes share the tests; each computes on one thread, as more would only wait for each other.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
+test test-slow test-matrix: export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-slow test-matrix lint bench docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/smoothcert demo
 
 test: lint
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-slow: $(VENV)/dev.stamp
-	$(BIN)/pytest -m slow
+	$(PYTEST) -m slow
+
+# The tests as other machines run them: other kernels, more threads, and no quiet moment.
+test-matrix: $(VENV)/dev.stamp
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2 $(PYTEST)
+	trap 'kill $$(jobs -p)' EXIT; for i in 1 2 3 4; do while :; do :; done & done; $(PYTEST)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -1,8 +1,10 @@
-"""Fixtures that several rooms share."""
+"""Fixtures that several rooms share, and what the suite survived at the end of its report."""
 
 from pathlib import Path
 
 import pytest
+
+from survived import SURVIVED
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +22,19 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip("CIFAR-10 and the published logs are not beside the repository")
     return folder
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # one of several processes
+        session.config.workeroutput["survived"] = dict(SURVIVED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    SURVIVED.update(getattr(node, "workeroutput", {}).get("survived", {}))
+
+
+def pytest_terminal_summary(terminalreporter):
+    if SURVIVED:
+        counts = ", ".join(f"{name} {times:,}" for name, times in sorted(SURVIVED.items()))
+        terminalreporter.write_line(f"survived: {counts}")

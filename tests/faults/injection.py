@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,6 @@ PLANS = {
     "adaptive": {"radii": [0.1, 0.25], "max_n": 2000, "n": None, "method": None},
     "soft": {"votes": "softmax", "method": None},
 }
-SURVIVED: Counter[str] = Counter()
 KILLS = 8
 FINISHED, INTERRUPTED, FAILED, REFUSED = 0, 130, 3, 4
 pause = 0.0

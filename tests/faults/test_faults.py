@@ -5,9 +5,10 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from faults.injection import DAMAGING, FAULTS, PLANS, RUNNERS, SURVIVED, Scene, certify, facts
+from faults.injection import DAMAGING, FAULTS, PLANS, RUNNERS, Scene, certify, facts
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store.doctor import diagnose
+from survived import SURVIVED
 
 QUICK, FULL = 1, {"kill -9": 13, "corrupted page": 40, "truncated log": 20, "flipped log": 20}
 CASES = [

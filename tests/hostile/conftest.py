@@ -1,4 +1,4 @@
-"""The child that reads, and what it survived at the end of the report."""
+"""The child that reads."""
 
 import pytest
 
@@ -10,14 +10,3 @@ def patient():
     patient = Patient()
     yield patient
     patient.stop()
-
-
-def pytest_terminal_summary(terminalreporter):
-    try:
-        from hostile.fuzzing import SURVIVED
-    except ImportError:
-        return
-    if SURVIVED:
-        total = sum(SURVIVED.values())
-        kinds = ", ".join(f"{name} {times:,}" for name, times in SURVIVED.items())
-        terminalreporter.write_line(f"survived: {total:,} hostile files: {kinds}")

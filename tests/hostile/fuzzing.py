@@ -9,13 +9,12 @@ import random
 import resource
 import shutil
 import traceback
-from collections import Counter
 from pathlib import Path
 from unicodedata import bidirectional, category
 
 from smoothcert import InputError, RunError
+from survived import SURVIVED
 
-SURVIVED: Counter[str] = Counter()
 MEMORY = 1 << 30
 SECONDS = 120
 NUMBERS = [
@@ -95,7 +94,7 @@ class Patient:
         assert {entry.name for entry in folder.iterdir()} <= {"in", "out"}
         assert [entry for entry in (folder / "in").rglob("*") if entry.is_file()] == [path]
         assert path.read_bytes() == content
-        SURVIVED[reader.__name__.removeprefix("read_").replace("_", " ")] += 1
+        SURVIVED[f"hostile files ({reader.__name__.removeprefix('read_').replace('_', ' ')})"] += 1
         return refusal
 
 

@@ -93,8 +93,5 @@ def nodes():
     nodes.cluster.shutdown()
 
 
-def pytest_terminal_summary(terminalreporter):
-    from scale.survived import SURVIVED
-
-    if SURVIVED:
-        terminalreporter.write_line("survived: " + ", ".join(f"{name} {times} ×" for name, times in SURVIVED.items()))
+def pytest_itemcollected(item):
+    item.add_marker(pytest.mark.xdist_group("ray"))  # one cluster for all of them, in one of the processes

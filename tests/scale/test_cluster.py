@@ -14,7 +14,6 @@ import torch
 import interruptible
 from interruptible import IMAGES
 from scale.moody import DIE, RAISE, moody, unhurried
-from scale.survived import SURVIVED
 from smoothcert import InputError, RunError, open_run
 from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.plan import Cluster, Softmax, Sparsemax
@@ -26,6 +25,7 @@ from smoothcert.sampling.noise import open_noise
 from smoothcert.scale import workers as workers_module
 from smoothcert.scale.executor import ClusterExecutor
 from smoothcert.scale.workers import Workers
+from survived import SURVIVED
 
 ADAPTIVE = {"radii": [0.05, 0.2], "max_n": 5_000, "n": None, "method": None}
 

@@ -16,13 +16,13 @@ import torch
 import interruptible
 from scale.driver import PLANS
 from scale.moody import unhurried
-from scale.survived import SURVIVED
 from smoothcert import open_run
 from smoothcert.errors import InputError, RunError
 from smoothcert.models import load_model
 from smoothcert.plan import Cluster
 from smoothcert.scale import workers
 from smoothcert.scale.workers import Workers
+from survived import SURVIVED
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
