@@ -121,7 +121,7 @@ def scheduling(shape: tuple[int, ...], number: int, n: int, cluster: Cluster | N
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.smoothcert"
-        smoothed = SmoothedClassifier(free, sigma=1.0, num_classes=10, batch=100)
+        smoothed = SmoothedClassifier(free, sigma=1.0, num_classes=10, batch=100, seed=0)
         data = Blank(shape, number)
         smoothed.certify_dataset(data, out=path, n=n, images=False, cluster=cluster, on_progress=clock)
         size = path.stat().st_size / (number * (n + 100) / BLOCK)

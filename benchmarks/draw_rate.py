@@ -29,7 +29,7 @@ def rates(rounds: int) -> tuple[float, float]:
     """Median draws a second of the bare forward pass and of certification."""
     torch.manual_seed(0)
     model, x = build("cifar_resnet20").eval(), torch.rand(3, 32, 32)
-    smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=10, batch=BATCH)
+    smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=10, batch=BATCH, seed=0)
     rows = x.repeat(BATCH, 1, 1, 1)
     forward, certify = [], []
     for round in range(rounds + 1):
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--certify", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.certify:
-        smoothed = SmoothedClassifier(build("cifar_resnet20"), sigma=0.5, num_classes=10, batch=BATCH)
+        smoothed = SmoothedClassifier(build("cifar_resnet20"), sigma=0.5, num_classes=10, batch=BATCH, seed=0)
         smoothed.certify(torch.rand(3, 32, 32), n=options.certify)
         status = Path("/proc/self/status").read_text()  # getrusage would tell of the parent, too
         print(int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) // 1024)

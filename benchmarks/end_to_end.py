@@ -80,7 +80,7 @@ def main() -> None:
     before = seconds_an_image(network, xs, timed)
     with tempfile.TemporaryDirectory() as folder:
         start = perf_counter()
-        run = SmoothedClassifier(network, sigma=SIGMA, num_classes=10).certify_dataset(
+        run = SmoothedClassifier(network, sigma=SIGMA, num_classes=10, seed=0).certify_dataset(
             dataset,
             out=Path(folder) / "run.smoothcert",
             n0=N0,

@@ -48,7 +48,7 @@ def draws_a_second(rounds: int) -> dict[str, float]:
     torch.manual_seed(0)
     model, x = build("cifar_resnet20").eval(), torch.randint(0, 256, SHAPE) / 255
     smoothed = {
-        kind: SmoothedClassifier(model, sigma=0.5, num_classes=10, batch=BATCH, engine="torch", noise=kind)
+        kind: SmoothedClassifier(model, sigma=0.5, num_classes=10, batch=BATCH, engine="torch", noise=kind, seed=0)
         for kind in KINDS
     }
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}

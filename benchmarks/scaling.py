@@ -59,7 +59,9 @@ class Images:
 
 def classifier(num_classes: int) -> SmoothedClassifier:
     torch.manual_seed(0)
-    return SmoothedClassifier(Tiny(num_classes), sigma=SIGMA, num_classes=num_classes, engine="torch", batch=400)
+    return SmoothedClassifier(
+        Tiny(num_classes), sigma=SIGMA, num_classes=num_classes, engine="torch", batch=400, seed=0
+    )
 
 
 def seconds_to_certify(smoothed: SmoothedClassifier, x: torch.Tensor, n: int) -> float:

@@ -145,6 +145,7 @@ def certify(bench: Bench, noise: Noise) -> Callable[[int], object]:
         levels=noise.levels,
         engine=bench.auto,
         batch=bench.auto_batch,
+        seed=0,
     )
     return lambda draws: smoothed.certify(bench.x, n0=N0, n=draws - N0, alpha=ALPHA, method="mono")
 

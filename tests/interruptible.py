@@ -16,7 +16,7 @@ from smoothcert.sampling.engines import Engines
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 1, 4, 4)).astype(np.float32)
 WEIGHTS = RNG.normal(size=(16, 3)).astype(np.float32)
-PLAN = {"sigma": 0.3, "n0": 50, "n": 1930, "batch": 64, "method": "cpm"}
+PLAN = {"sigma": 0.3, "n0": 50, "n": 1930, "batch": 64, "method": "cpm", "seed": 0}
 
 
 class Items:

@@ -25,7 +25,7 @@ def at_distance(d):
 
 @pytest.mark.parametrize("distance", [0.1, 0.3, 0.8])
 def test_the_radius_is_below_the_true_distance_and_near_it(distance):
-    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
+    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0)
     for method in ("mono", "cpm"):
         certificate = smoothed.certify(at_distance(distance), n=50_000, method=method)
         assert certificate.prediction == 1
@@ -35,12 +35,12 @@ def test_the_radius_is_below_the_true_distance_and_near_it(distance):
 
 
 def test_votes_follow_the_known_probability():
-    counts = SmoothedClassifier(half_space, sigma=0.5, num_classes=2).count(at_distance(0.3), 100_000)
+    counts = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0).count(at_distance(0.3), 100_000)
     assert stats.binomtest(int(counts[1]), 100_000, stats.norm.cdf(0.6)).pvalue > 1e-4
 
 
 def test_predict():
-    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
+    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0)
     assert smoothed.predict(at_distance(0.5)) == 1
     assert smoothed.predict(at_distance(-0.5)) == 0
     assert smoothed.predict(at_distance(0.0)) == ABSTAIN
@@ -50,8 +50,8 @@ def test_predict():
 
 def test_answers_depend_on_seed_and_input_alone():
     xs = [at_distance(d) for d in (0.1, 0.2, 0.3)]
-    one = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=50)
-    other = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=333)
+    one = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=50, seed=0)
+    other = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=333, seed=0)
     together = one.certify_batch(xs, n=1000)
     assert together == [other.certify(x, n=1000) for x in reversed(xs)][::-1]
     reseeded = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, batch=50, seed=1)
@@ -66,7 +66,7 @@ def test_counting_again_draws_new_noise():
         draws.append(batch[:150].copy())
         return half_space(batch)
 
-    smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=2, batch=200)
+    smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=2, batch=200, seed=0)
     for _ in range(2):
         assert smoothed.count(at_distance(0.1), 150).sum() == 150
     assert not np.isin(draws[0], draws[1]).any()
@@ -76,9 +76,9 @@ def test_a_model_on_tensors_keeps_its_device_and_state():
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2, bias=False), torch.nn.Dropout(0.5)).train()
     with torch.no_grad():
         module[1].weight.copy_(torch.stack([torch.zeros(12), torch.from_numpy(W)]))
-    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=2)
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=2, seed=0)
     certificate = smoothed.certify(torch.from_numpy(at_distance(0.8)), n=5000)
-    by_callable = SmoothedClassifier(half_space, sigma=0.5, num_classes=2).certify(at_distance(0.8), n=5000)
+    by_callable = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0).certify(at_distance(0.8), n=5000)
     assert replace(certificate, engine=None) == replace(by_callable, engine=None)
     assert module.training
     assert torch.is_grad_enabled()
@@ -105,7 +105,7 @@ def test_a_model_on_tensors_keeps_its_device_and_state():
 )
 def test_bad_arguments(options, call, message):
     with pytest.raises(InputError, match=message):
-        SmoothedClassifier(half_space, **{"sigma": 0.5, "num_classes": 2, **options}).certify(
+        SmoothedClassifier(half_space, **{"sigma": 0.5, "num_classes": 2, **options}, seed=0).certify(
             call.pop("x", at_distance(0.1)), **call
         )
 

@@ -24,6 +24,7 @@ from smoothcert.modules import Model
 from smoothcert.options import keywords, make, split
 from smoothcert.plan import Classifier, Cluster, Plan, Question, Selection, Setting, Tally
 from smoothcert.plan.schedules import Fixed, Schedule
+from smoothcert.plan.setting import fresh_seed
 from smoothcert.sampling.blocks import BLOCK, Input, Phase, input_digest
 from smoothcert.sampling.choice import ThisProcess
 from smoothcert.sampling.engines import Engine, Engines
@@ -38,7 +39,8 @@ class SmoothedClassifier:
 
     `model` is a torch module, the path of an .onnx file, or any callable from a float32 NumPy batch to scores (N, c)
     or labels (N,). Noise is added to the input as given: normalisation belongs inside the model. The noise of an input
-    depends on `seed` and on the input's values alone, so every answer can be computed again.
+    depends on `seed` and on the input's values alone, so every answer can be computed again. Unless it is given, `seed`
+    is drawn here, when the model exists already: one that knows the seed could recognise its noise.
 
     `votes` are part of the classifier: a draw votes for one class (`Labels()`), or its vote is divided by `Softmax` or
     `Sparsemax` of the scores. Whatever is certified, predicted, counted or attacked is the classifier with these votes.
@@ -53,6 +55,7 @@ class SmoothedClassifier:
     def __init__(self, model: Model | Engines, **given: Any) -> None:
         computing, smoothing = split(given, Setting, Classifier)
         self.classifier, self.setting = make(Classifier, smoothing), make(Setting, computing)
+        self.seed = fresh_seed() if self.setting.seed is None else self.setting.seed
         self._engines = model if isinstance(model, Engines) else Engines(model)
         self._machine = ThisProcess(self._engines.open(str(self.setting.engine)), 0, "")
         self._chosen_for = 0
@@ -70,10 +73,6 @@ class SmoothedClassifier:
     @property
     def num_classes(self) -> int:
         return self.classifier.num_classes
-
-    @property
-    def seed(self) -> int:
-        return self.setting.seed
 
     @property
     def engine(self) -> Engine:
@@ -144,7 +143,7 @@ class SmoothedClassifier:
         Parts of a run that are certified by `shard` are joined by `store.shards.merge_runs`. With a `cluster` its
         workers draw, and this process writes. Thumbnails are kept as `images`. `check_determinism` draws some votes
         again at the end; where they are others the run certifies nothing. Engine and batch are measured unless the
-        classifier was given them, and kept in the file: a resumed run uses them again.
+        classifier was given them, and kept in the file with the seed: a resumed run uses them again.
         """
         selecting, asking = split(given, Selection, Question)
         dataset = as_dataset(data)
@@ -155,7 +154,7 @@ class SmoothedClassifier:
             make(Selection, selecting).of(dataset),
         )
         care = Care(images, model_name, check_determinism, verify_engine, on_progress)
-        return certify_into(Path(out), self._engines, dataset, asked, care)
+        return certify_into(Path(out), self._engines, dataset, asked, self.seed, care)
 
     def predict(self, x: Any, *, n: int = 1_000, alpha: float = Question.alpha) -> int:
         """The smoothed classifier's class at x, or ABSTAIN; wrong with probability at most α."""
@@ -210,7 +209,7 @@ class SmoothedClassifier:
         """The votes that a schedule wants, with the chosen engine and batch, or a smaller one where fewer rows than
         that are wanted at a time."""
         at_most = BLOCK * len(inputs) if schedule.looks else self._machine.batch
-        setting = self.setting.settled(self.engine.identity, min(self._machine.batch, at_most))
+        setting = self.setting.settled(self.engine.identity, min(self._machine.batch, at_most), self.seed)
         executor = self._machine.executor(inputs.__getitem__, job_of(self.classifier, setting))
         return collect(executor, schedule, self.classifier, len(inputs), last)
 

@@ -93,7 +93,7 @@ def run(folder):
     spec = spec_from_file_location("halves_of_the_run", folder / "halves.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    smoothed = SmoothedClassifier(module.halves(), sigma=0.5, num_classes=2, batch=500, engine="torch")
+    smoothed = SmoothedClassifier(module.halves(), sigma=0.5, num_classes=2, batch=500, engine="torch", seed=0)
     return smoothed.certify_dataset(folder / "data.npz", width=0.1, max_n=3_000, out=folder / "run.smoothcert")
 
 
@@ -184,7 +184,7 @@ def test_a_radius_that_is_three_times_too_large_is_caught(folder, run, attack):
 def test_a_run_of_the_shipped_network_on_grid_noise_holds(tmp_path, attack):
     network = load_model("digits_cnn", device="cpu")
     path = tmp_path / "digits.smoothcert"
-    smoothed = SmoothedClassifier(network, sigma=0.25, num_classes=10, noise="grid", levels=16, batch=100)
+    smoothed = SmoothedClassifier(network, sigma=0.25, num_classes=10, noise="grid", levels=16, batch=100, seed=0)
     smoothed.certify_dataset("digits", n=1_000, limit=5, out=path)
     code, said = attack("digits_cnn", "digits", "--against", path, "--n", 300)
     assert code == 0

@@ -90,7 +90,7 @@ def test_smoothing_keeps_the_boundary_of_a_linear_classifier(rng):
     module = linear(2, rng)
     xs = rng.normal(size=(2, SIZE)).astype(np.float32)
     labels, exact = distances(module, xs)
-    smoothed = SmoothedClassifier(module, sigma=0.1 * exact.min(), num_classes=2)
+    smoothed = SmoothedClassifier(module, sigma=0.1 * exact.min(), num_classes=2, seed=0)
     attack = attacks.smoothed_pgd(smoothed, xs, labels, 1.1 * exact.max(), n=10_000)
     np.testing.assert_allclose(attack.norms, exact, rtol=0.01)
 
@@ -136,7 +136,7 @@ def test_a_radius_that_is_true_holds_and_its_triple_is_broken(rng, votes):
     module, xs = linear(2, rng), rng.normal(size=(6, SIZE)).astype(np.float32)
     labels, exact = distances(module, xs)
     xs, labels, exact = xs[exact > 0.1], labels[exact > 0.1], exact[exact > 0.1]
-    smoothed = SmoothedClassifier(module, sigma=float(np.median(exact)), num_classes=2, votes=votes)
+    smoothed = SmoothedClassifier(module, sigma=float(np.median(exact)), num_classes=2, votes=votes, seed=0)
     certificates = smoothed.certify_batch(list(xs), n=5_000)
     kept = [i for i, c in enumerate(certificates) if not c.abstained and c.radius > 0.6 * exact[i]]
     assert len(kept) >= 3

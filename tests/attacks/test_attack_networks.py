@@ -97,7 +97,7 @@ def test_random_starts_fill_the_ball(network, examples):
 def test_the_smoothed_classifier_loses_where_it_says(network, examples, noise):
     xs, labels = arrays(examples[:8])
     smoothed = SmoothedClassifier(
-        network, sigma=0.25, num_classes=10, noise=noise, levels=16 if noise == "grid" else None
+        network, sigma=0.25, num_classes=10, noise=noise, levels=16 if noise == "grid" else None, seed=0
     )
     attack = attacks.smoothed_pgd(smoothed, xs, labels, [0.5, 1.5], draws=8, n=300)
     found = np.isfinite(attack.norms) & (attack.norms > 0)
@@ -189,7 +189,7 @@ def test_the_model_is_left_as_it_was(examples):
         return grads, flags, {k: v.clone() for k, v in module.state_dict().items()}
 
     xs, labels = arrays(examples[:4])
-    smoothed = SmoothedClassifier(module, sigma=0.25, num_classes=10)
+    smoothed = SmoothedClassifier(module, sigma=0.25, num_classes=10, seed=0)
     grads, flags, weights = state()
     before = attacks.pgd(module, xs, labels, 0.5)
     with torch.no_grad():
@@ -251,7 +251,7 @@ def test_bad_arguments(network, change, error, message):
 
 
 def test_a_smoothed_classifier_without_gradients_is_refused():
-    smoothed = SmoothedClassifier(lambda batch: batch.reshape(len(batch), -1)[:, :3], sigma=0.5, num_classes=3)
+    smoothed = SmoothedClassifier(lambda batch: batch.reshape(len(batch), -1)[:, :3], sigma=0.5, num_classes=3, seed=0)
     for call in (attacks.smoothed_pgd, attacks.search_balls):
         with pytest.raises(InputError, match="only a torch module gives"):
             call(smoothed, X, [0, 1], [0.5, 0.5])

@@ -121,7 +121,7 @@ def test_certify_has_the_options_of_all_nouns_with_their_defaults():
     text = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["certify", "--help"]).output
     _, *parts = re.split(r"--([\w-]+) +<", text)
     shown = dict(zip(parts[::2], parts[1::2], strict=True))
-    for flag, default in (("n0", "100"), ("alpha", "0.001"), ("seed", "0"), ("skip", "1"), ("engine", "auto")):
+    for flag, default in (("n0", "100"), ("alpha", "0.001"), ("skip", "1"), ("engine", "auto")):
         assert f"[default: {default}]" in shown[flag], flag
     for flag, usual in (("n", "(10 000)"), ("max-n", "(100 000)"), ("futility", "(0.05)"), ("temperature", "(1)")):
         assert usual in shown[flag], flag
@@ -202,7 +202,7 @@ def test_accuracy_near_chance_prints_a_hint(folder):
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_and_going_on(folder, stop):
-    """Interrupted twice, the run ends with the votes of one that was never stopped."""
+    """Interrupted twice, the run ends with the votes of one that was never stopped, from its first seed."""
     command = ("certify", "mine:slow", "data.npz", "--sigma", "0.25", "--n", "2000", "--batch", "50")
     command += ("--engine", "torch")  # others trace the module, and lose what makes it slow
     out = folder / f"stopped{int(stop)}.smoothcert"
@@ -223,8 +223,11 @@ def test_stopping_and_going_on(folder, stop):
         assert process.returncode == 1
         assert "run the same command to go on" in " ".join(output.split())
         assert "Traceback" not in errors
-    assert smoothcert(folder, *command, "--out", out.name).returncode == 0
-    assert smoothcert(folder, *command, "--out", f"whole{int(stop)}.smoothcert").returncode == 0
+    ended = smoothcert(folder, *command, "--out", out.name)
+    assert ended.returncode == 0
+    seed = str(open_run(out).plan.setting.seed)
+    assert f"; seed {seed}" in ended.stdout
+    assert smoothcert(folder, *command, "--out", f"whole{int(stop)}.smoothcert", "--seed", seed).returncode == 0
     stopped, whole = open_run(out), open_run(folder / f"whole{int(stop)}.smoothcert")
     np.testing.assert_array_equal(stopped.tally.estimations, whole.tally.estimations)
     np.testing.assert_array_equal(stopped.tally.selections, whole.tally.selections)

@@ -18,7 +18,7 @@ def linear():
 def random():
     return lambda batch: batch.reshape(len(batch), -1) @ weights + generator.normal(size=(len(batch), 3))
 """
-CERTIFY = ("certify", "files:linear", "data.npz", "--sigma", "0.25", "--n", "300", "--batch", "100")
+CERTIFY = ("certify", "files:linear", "data.npz", "--sigma", "0.25", "--n", "300", "--batch", "100", "--seed", "0")
 
 
 @pytest.fixture

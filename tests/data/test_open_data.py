@@ -50,7 +50,7 @@ def test_all_but_parquet_works_without_pyarrow(tmp_path):
         from pathlib import Path
         from smoothcert import InputError, SmoothedClassifier
         from smoothcert.store.export import export_run
-        smoothed = SmoothedClassifier(lambda x: x[:, :2], sigma=0.5, num_classes=2)
+        smoothed = SmoothedClassifier(lambda x: x[:, :2], sigma=0.5, num_classes=2, seed=0)
         run = smoothed.certify_dataset("d.npz", n=10, out=Path("run"))
         export_run(run, Path("out.csv"), "csv")
         for wrong in (

@@ -95,7 +95,7 @@ class TestSignatures:
     def test_a_classifier_shows_what_it_needs_and_what_it_may_be_told(self):
         shown = inspect.signature(SmoothedClassifier).parameters
         assert {n for n, p in shown.items() if p.default is p.empty} == {"model", "sigma", "num_classes"}
-        assert (shown["noise"].default, shown["seed"].default, shown["batch"].default) == ("gaussian", 0, "auto")
+        assert (shown["noise"].default, shown["seed"].default, shown["batch"].default) == ("gaussian", None, "auto")
         told = SmoothedClassifier.__init__.__doc__
         assert all(f"{name}: " in told for name in shown if name != "model")
 

@@ -85,7 +85,7 @@ def test_soft_votes_name_their_candidate_before_it_is_proved():
 
 
 def test_easy_inputs_need_few_draws_and_hard_ones_are_given_up():
-    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
+    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0)
     easy, hard, hopeless = (smoothed.certify(at_distance(d), radii=[0.5], max_n=20_000) for d in (1.2, 0.52, 0.1))
     assert (easy.prediction, easy.radius, easy.n) == (1, 0.5, 100)
     assert easy.certified_at(0.5)
@@ -104,7 +104,7 @@ def test_no_radius_above_the_true_one_is_claimed():
 
 
 def test_width_stops_near_the_radius_of_max_n():
-    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
+    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0)
     fixed = smoothed.certify(at_distance(0.4), n=50_000, method="mono")
     early = smoothed.certify(at_distance(0.4), width=0.1, max_n=50_000)
     assert early.n < 50_000
@@ -112,7 +112,7 @@ def test_width_stops_near_the_radius_of_max_n():
 
 
 def test_several_radii_cost_less_than_one_by_one():
-    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2)
+    smoothed = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0)
     together = smoothed.certify(at_distance(0.6), radii=[0.2, 0.3, 0.4], max_n=20_000)
     alone = [smoothed.certify(at_distance(0.6), radii=[r], max_n=20_000) for r in (0.2, 0.3, 0.4)]
     assert together.radius == 0.4
@@ -191,7 +191,7 @@ def test_the_draws_of_an_adaptive_run_are_those_of_a_fixed_one(tmp_path, whole):
 )
 def test_questions_that_make_no_sense(ask, message):
     with pytest.raises(InputError, match=message):
-        SmoothedClassifier(half_space, sigma=0.5, num_classes=2).certify(at_distance(0.5), **ask)
+        SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0).certify(at_distance(0.5), **ask)
 
 
 def test_false_claims_stay_below_alpha():

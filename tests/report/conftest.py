@@ -27,7 +27,7 @@ def squares(tmp_path_factory, seen):
         return nearest(batch)
 
     out = tmp_path_factory.mktemp("squares") / "squares.smoothcert"
-    smoothed = SmoothedClassifier(watched, sigma=0.6, num_classes=4, batch=100)
+    smoothed = SmoothedClassifier(watched, sigma=0.6, num_classes=4, batch=100, seed=0)
     return smoothed.certify_dataset(Squares(), out=out, n0=20, n=400)
 
 

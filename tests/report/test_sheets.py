@@ -51,7 +51,7 @@ class Large:
 
 
 def test_a_shrunk_picture_does_not_claim_the_noise_of_the_run(tmp_path):
-    smoothed = SmoothedClassifier(lambda batch: batch[:, 0, 0, :2], sigma=0.1, num_classes=2, batch=2)
+    smoothed = SmoothedClassifier(lambda batch: batch[:, 0, 0, :2], sigma=0.1, num_classes=2, batch=2, seed=0)
     run = smoothed.certify_dataset(as_dataset(Large()), out=tmp_path / "r", n0=2, n=4)
     shown = sheets_of(run)
     assert (shown.width, shown.whole) == (64, False)
@@ -68,7 +68,7 @@ def test_the_picture_of_a_digit_on_its_grid_is_one_the_classifier_saw(tmp_path):
         seen.update(row.tobytes() for row in np.round(255 * batch.clip(0, 1)).astype(np.uint8))
         return np.zeros(len(batch), dtype=int)
 
-    smoothed = SmoothedClassifier(watched, sigma=0.25, num_classes=10, noise="grid", levels=16, batch=2)
+    smoothed = SmoothedClassifier(watched, sigma=0.25, num_classes=10, noise="grid", levels=16, batch=2, seed=0)
     run = smoothed.certify_dataset("digits", out=tmp_path / "r", n0=2, n=4, limit=3)
     shown = sheets_of(run)
     assert shown.whole

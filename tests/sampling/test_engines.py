@@ -284,7 +284,7 @@ def test_verification_needs_a_module(tmp_path):
 
 def test_the_classifier_looks_for_another_engine_when_far_more_is_wanted(module, monkeypatch):
     monkeypatch.setattr(choice, "VARIANTS_PAY", 0.0)
-    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=4, batch=20)
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=4, batch=20, seed=0)
     smoothed.count(X, 100)
     assert name_of(smoothed.engine.identity) == "torch"
     asked = []

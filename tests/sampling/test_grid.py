@@ -159,7 +159,7 @@ class TestTheFloatingPointAttack:
     """100 coordinates, σ = 2: from 0 to ½ in all of them is a distance of 5."""
 
     def test_gaussian_noise_proves_what_is_false(self):
-        smoothed = SmoothedClassifier(low_bits, sigma=2.0, num_classes=2, noise="gaussian")
+        smoothed = SmoothedClassifier(low_bits, sigma=2.0, num_classes=2, noise="gaussian", seed=0)
         certificate = smoothed.certify(np.zeros(100))
         assert certificate.prediction == 1
         assert certificate.certified_at(5.4)
@@ -167,7 +167,7 @@ class TestTheFloatingPointAttack:
 
     @pytest.mark.parametrize("levels", [255, 256])
     def test_grid_noise_proves_what_is_true(self, levels):
-        smoothed = SmoothedClassifier(low_bits, sigma=2.0, num_classes=2, noise="grid", levels=levels)
+        smoothed = SmoothedClassifier(low_bits, sigma=2.0, num_classes=2, noise="grid", levels=levels, seed=0)
         certificate = smoothed.certify(np.zeros(100))
         assert certificate.certified_at(5.4)
         rng = np.random.default_rng(0)
@@ -182,7 +182,7 @@ def above_half(batch):
 
 @pytest.mark.parametrize("x", [0.3, 0.31, 0.3499, 0.36, 0.5])
 def test_off_the_grid_the_sum_of_input_and_noise_is_rounded(x):
-    smoothed = SmoothedClassifier(above_half, sigma=0.2, num_classes=2, noise="grid", levels=10)
+    smoothed = SmoothedClassifier(above_half, sigma=0.2, num_classes=2, noise="grid", levels=10, seed=0)
     p = stats.norm.sf((5.5 - 10 * x) / 2)
     count = smoothed.count(np.array([x]), 20_000)[1]
     assert stats.binomtest(int(count), 20_000, p).pvalue > 1e-4
@@ -190,12 +190,12 @@ def test_off_the_grid_the_sum_of_input_and_noise_is_rounded(x):
 
 class TestTheLevel:
     def smoothed(self, **options):
-        return SmoothedClassifier(above_half, sigma=0.2, num_classes=2, noise="grid", levels=10, **options)
+        return SmoothedClassifier(above_half, sigma=0.2, num_classes=2, noise="grid", levels=10, **options, seed=0)
 
     def test_the_error_is_taken_off_alpha(self):
         x, error = np.zeros((3, 4)), Grid(0.2, 10).error(12 * 500)
         certificate = SmoothedClassifier(
-            lambda b: above_half(b[:, 0]), sigma=0.2, num_classes=2, noise="grid", levels=10
+            lambda b: above_half(b[:, 0]), sigma=0.2, num_classes=2, noise="grid", levels=10, seed=0
         ).certify(x, n=500, alpha=1.5 * error, method="mono")
         assert certificate.noise_error == error
         assert certificate.alpha == 1.5 * error
@@ -209,7 +209,7 @@ class TestTheLevel:
         def never(batch):
             raise AssertionError
 
-        smoothed = SmoothedClassifier(never, sigma=0.2, num_classes=2, noise="grid", levels=10, batch=10)
+        smoothed = SmoothedClassifier(never, sigma=0.2, num_classes=2, noise="grid", levels=10, batch=10, seed=0)
         for answer in (smoothed.certify, smoothed.predict):
             with pytest.raises(InputError, match="alpha = 1e-17 is not above"):
                 answer(np.zeros(1), n=1000, alpha=1e-17)
@@ -221,7 +221,7 @@ class TestTheLevel:
             self.smoothed().certify(np.array([0.25]))
 
     def test_gaussian_noise_costs_no_alpha(self):
-        certificate = SmoothedClassifier(above_half, sigma=0.2, num_classes=2).certify(np.zeros(1), n=100)
+        certificate = SmoothedClassifier(above_half, sigma=0.2, num_classes=2, seed=0).certify(np.zeros(1), n=100)
         assert (certificate.noise, certificate.noise_error, certificate.level) == ("gaussian", 0.0, 0.001)
 
 
@@ -240,6 +240,7 @@ class TestRuns:
             noise="grid",
             levels=levels,
             batch=50,
+            seed=0,
         )
         return smoothed.certify_dataset(data, out=path, **options)
 

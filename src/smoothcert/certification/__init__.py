@@ -43,15 +43,18 @@ class Care:
     on_progress: OnProgress = lambda draws, done: None
 
 
-def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, care: Care) -> Run:
-    """Draws what is asked into the run file, going on where it was stopped, and opens it to read."""
+def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fresh: int, care: Care) -> Run:
+    """Draws what is asked into the run file, going on where it was stopped, and opens it to read.
+
+    A new run for which no seed is asked is drawn from the seed `fresh`.
+    """
     rows = asked.selection.rows(dataset)
     first = dataset[rows[0]]
     noise_of(asked.classifier).check(first.array, first.id)
     earlier = RunFile.plan_of(path)
     asked = dataclasses.replace(
         asked,
-        setting=resumed(asked, earlier),
+        setting=resumed(asked, earlier, fresh),
         noise_error=noise_error(asked.classifier, asked.question, first.array),
         constant=constant_of(asked.question, engines.model, first.array, earlier),
     )
@@ -73,7 +76,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, ca
             executor = machine.executor(inputs, job_of(plan.classifier, plan.setting))
             draw(file, executor, plan, care.on_progress)
             if care.check_determinism or file.rejected == UNCHECKED:
-                require_determinism(file, executor, plan.setting.seed)
+                require_determinism(file, executor, plan.setting.known_seed)
             if plan.estimates:
                 estimate_constants(file, engines.model, dataset, rows)
     return Run(path)

@@ -46,7 +46,7 @@ def noise_of(classifier: Classifier) -> Noise:
 
 def job_of(classifier: Classifier, setting: Setting) -> Job:
     """What the nouns ask of whatever draws."""
-    return Job(noise_of(classifier), classifier.num_classes, setting.seed, setting.rows, classifier.votes.shares)
+    return Job(noise_of(classifier), classifier.num_classes, setting.known_seed, setting.rows, classifier.votes.shares)
 
 
 def open_machine(
@@ -59,21 +59,24 @@ def open_machine(
     return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws)
 
 
-def resumed(asked: Plan, earlier: Plan | None) -> Setting:
-    """The setting, with the engine and the batch of the file that is gone on with where they are left open.
+def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
+    """The setting; what it leaves open is that of the file that is gone on with. A new run is drawn from a fresh seed.
 
-    Shards are drawn by one engine, too, in batches of one size: they are parts of one run.
+    Shards are drawn by one engine, too, in batches of one size and from one seed: they are parts of one run.
     """
     setting, shard = asked.setting, asked.selection.shard
     if shard is not None and setting.batch == AUTO:
         raise InputError("shards are drawn in batches of one size to give the votes of one run: pass `batch`.")
-    engine, batch = setting.engine, setting.batch
+    if shard is not None and setting.seed is None:
+        raise InputError("shards are drawn from one seed to give the votes of one run: pass `seed`.")
+    engine, batch, seed = setting.engine, setting.batch, setting.seed
     if earlier is not None and isinstance(earlier.setting.engine, Identity):
         engine = name_of(earlier.setting.engine) if engine == AUTO else engine
         batch = earlier.setting.batch if batch == AUTO else batch
+        seed = earlier.setting.seed if seed is None else seed
     elif shard is not None and engine == AUTO:
         engine = "torch"
-    return dataclasses.replace(setting, engine=engine, batch=batch)
+    return dataclasses.replace(setting, engine=engine, batch=batch, seed=fresh if seed is None else seed)
 
 
 def settle(asked: Plan, machine: Machine) -> Plan:
@@ -81,7 +84,7 @@ def settle(asked: Plan, machine: Machine) -> Plan:
     return dataclasses.replace(
         asked,
         classifier=dataclasses.replace(asked.classifier, model=machine.fingerprint),
-        setting=asked.setting.settled(machine.identity, machine.batch),
+        setting=asked.setting.settled(machine.identity, machine.batch, asked.setting.known_seed),
     )
 
 

@@ -18,7 +18,7 @@ from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.opened import Loading, Opened
 from smoothcert.cli.progress import Meter
 from smoothcert.errors import InputError
-from smoothcert.plan import Classifier, Labels, Question, Selection, Setting
+from smoothcert.plan import Classifier, Labels, Question, Selection
 from smoothcert.plan.draws import numbers
 from smoothcert.store import Run, open_run
 from smoothcert.store.export import beside
@@ -26,10 +26,9 @@ from smoothcert.store.export import beside
 
 @derived(
     found=("num_classes", "noise"),
-    without=("shard", "engine", "batch"),
+    without=("shard",),
     maybe=("classifier",),
     classifier=Classifier,
-    setting=Setting,
     selection=Selection,
     loading=Loading,
 )
@@ -37,7 +36,6 @@ def attack(
     model: arg.Model,
     data: arg.Data,
     classifier: Given,
-    setting: Given,
     selection: Given,
     loading: Given,
     eps: Annotated[str | None, typer.Option(help="Radii to search, as 0.25,0.5.")] = None,
@@ -51,6 +49,7 @@ def attack(
     alpha: Annotated[float, typer.Option(help="Risk that a prediction is wrong, smoothed.")] = Question.alpha,
     box: Annotated[bool, typer.Option("--box", help="Keep perturbed inputs in [0, 1].")] = False,
     batch: Annotated[int, typer.Option(help="Rows a forward pass of an ascent.")] = 256,
+    seed: Annotated[int, typer.Option(help="Names the noise and the starts of ascents.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Each input's smallest perturbation (.json, .csv); what broke a run (.npz).")
     ] = None,
@@ -80,11 +79,11 @@ def attack(
         with Meter("attacking") as meter:
             options["on_progress"] = meter
             if smoothing:
-                smoothed = opened.smoothed(classifier, setting)
+                smoothed = opened.smoothed(classifier, {"seed": seed})
                 found = attack_dataset(smoothed, opened.dataset, radii, **selection, **judging, **options)
             else:
                 module = require_gradients(opened.engines(classifier.get("num_classes")).model)
-                options |= setting
+                options["seed"] = seed
                 if against is None:
                     found = attack_dataset(module, opened.dataset, radii, **selection, **options)
                 else:

@@ -30,7 +30,7 @@ def demo(
         highlight=False,
     )
     opened = Opened("digits_cnn", "digits", {"device": "cpu"})
-    smoothed = opened.smoothed({"sigma": 0.25}, {})
+    smoothed = opened.smoothed({"sigma": 0.25}, {"seed": 0})
     with Meter("certifying") as meter:
         run = smoothed.certify_dataset(opened.dataset, out=out, limit=200, model_name="digits_cnn", on_progress=meter)
     print_methods(columns_of(run, run.methods), run, console)

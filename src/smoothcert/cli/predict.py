@@ -63,7 +63,8 @@ def predict(
     if out is not None:
         write_whole(out, lambda path: path.write_text("\n".join(lines) + "\n"))
     Console().print(
-        f"{len(rows)} inputs, {smoothed.classifier.noise} noise σ = {smoothed.sigma:g}, n = {n:,}, α = {alpha:g}: "
+        f"{len(rows)} inputs, {smoothed.classifier.noise} noise σ = {smoothed.sigma:g}, n = {n:,}, α = {alpha:g}, "
+        f"seed {smoothed.seed}: "
         f"{right / len(rows):.3f} right, {abstained / len(rows):.3f} abstained"
         + (f"; written to {out}" if out else ""),
         highlight=False,

@@ -26,7 +26,7 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
     seconds = float(run.tally.seconds.sum())
     rate = f", {run.draws / seconds:,.0f} draws/s" if seconds and run.draws else ""
     console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
-    console.print(f"noise: {run.plan.noise_in_words}", highlight=False)
+    console.print(f"noise: {run.plan.noise_in_words}; seed {run.plan.setting.seed}", highlight=False)
     if run.plan.adaptive:
         used = [c.n for c in certificates]
         console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")

@@ -12,7 +12,7 @@ from smoothcert.attacks import pgd, smoothed_pgd
 from smoothcert.certificate import certificates
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import Dataset, digits, select
-from smoothcert.experiments.reproduction import Result, Scale, Stage, canvas, digits_network
+from smoothcert.experiments.reproduction import SEED, Result, Scale, Stage, canvas, digits_network
 from smoothcert.lipschitz import product
 from smoothcert.plan import Question, Softmax
 from smoothcert.report.figure import COLOURS
@@ -111,7 +111,7 @@ def gap(stage: Stage) -> Result:
 def _attacks(defence: Defence, stage: Stage) -> dict[str, list[float]]:
     """Accuracy under ℓ2 PGD: 40 steps of 0.2 on the network, as in the paper, and on the smoothed classifier."""
     examples = [defence.data[row] for row in select(defence.data, skip=defence.skip, limit=defence.attacked)]
-    smoothed = SmoothedClassifier(defence.model, sigma=SIGMA, num_classes=10, engine="torch")
+    smoothed = SmoothedClassifier(defence.model, sigma=SIGMA, num_classes=10, engine="torch", seed=SEED)
     norms: dict[str, list[NDArray[np.float64]]] = {"PGD, network": [], "PGD, smoothed": []}
     for start in range(0, len(examples), CHUNK):
         chunk = examples[start : start + CHUNK]

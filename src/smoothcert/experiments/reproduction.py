@@ -25,6 +25,7 @@ from smoothcert.plan import Kind
 from smoothcert.report.figure import STYLE
 from smoothcert.sampling.engines import Engines
 
+SEED = 0
 BUILT_IN = "the claims are about torch modules: name a built-in network."
 
 
@@ -48,10 +49,12 @@ class Stage:
     progress: Callable[[str, int, float, str], None] = lambda what, count, done, unit: None
 
     def smoothed(self, model: torch.nn.Module, data: Dataset, sigma: float, votes: str | Kind) -> SmoothedClassifier:
-        """The model smoothed. Engine and batch are fixed, not measured: the same claim draws the same votes."""
+        """The model smoothed. Engine, batch and seed are fixed: the same claim draws the same votes."""
         engines, engine = Engines(model), "onnx" if self.scale is Scale.CPU else "torch"
         classes = count_classes(engines, data)
-        return SmoothedClassifier(engines, sigma=sigma, num_classes=classes, votes=votes, engine=engine, batch=200)
+        return SmoothedClassifier(
+            engines, sigma=sigma, num_classes=classes, votes=votes, engine=engine, batch=200, seed=SEED
+        )
 
     def meter(self, what: str) -> Callable[[int, float], None]:
         """Progress of one part, by its name."""
@@ -119,7 +122,7 @@ def write(name: str, result: Result, stage: Stage) -> list[Path]:
     record = {
         "claim": name,
         "scale": stage.scale.value,
-        "seed": 0,
+        "seed": SEED,
         "date": date.today().isoformat(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
         **result.numbers,

@@ -14,6 +14,7 @@ import numpy as np
 from smoothcert.certificate import Certificate
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import digits
+from smoothcert.experiments.reproduction import SEED
 from smoothcert.models import load_model
 from smoothcert.plan import Softmax
 from smoothcert.store.run import Run
@@ -32,6 +33,7 @@ def soft_run(out: Path, temperature: float, *, sigma: float = 0.25, limit: int =
         votes=Softmax(temperature),
         engine="torch",
         batch=400,
+        seed=SEED,
     )
     return smoothed.certify_dataset(digits(train=False), out=out, n=n, lipschitz="product", limit=limit)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from dataclasses import dataclass
 
 from smoothcert.checks import check_batch, check_number, check_seed, check_whole
@@ -65,16 +66,22 @@ class Setting:
         parse=str,
     )
     batch: int | str = option("auto", help="Rows a forward pass, or auto.", panel=ENGINE, parse=batch_size)
-    seed: int = option(0, help="Names the noise; the same seed draws the same noise.", panel="Noise")
+    seed: int | None = option(
+        None,
+        help="Names the noise: the same one draws it again. Fresh from the operating system unless given.",
+        panel="Noise",
+    )
     cluster: Cluster | None = aside()
 
     def __post_init__(self) -> None:
         check_batch(self.batch)
-        keep(self, seed=check_seed(self.seed))
+        keep(self, seed=None if self.seed is None else check_seed(self.seed))
+        if self.seed is None and isinstance(self.engine, Identity):
+            raise InputError("what an engine has drawn has a seed: pass `seed`.")
 
-    def settled(self, engine: Identity, batch: int) -> Setting:
+    def settled(self, engine: Identity, batch: int, seed: int) -> Setting:
         """With what was chosen."""
-        return dataclasses.replace(self, engine=engine, batch=batch)
+        return dataclasses.replace(self, engine=engine, batch=batch, seed=seed)
 
     @property
     def rows(self) -> int:
@@ -87,3 +94,14 @@ class Setting:
         """The engine of a setting that is settled."""
         assert isinstance(self.engine, Identity)
         return self.engine
+
+    @property
+    def known_seed(self) -> int:
+        """The seed of a setting that is settled."""
+        assert self.seed is not None
+        return self.seed
+
+
+def fresh_seed() -> int:
+    """64 bits from the operating system, which no model that exists by now can know."""
+    return secrets.randbits(64)

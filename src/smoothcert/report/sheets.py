@@ -84,6 +84,8 @@ def _noisy(run: Run, pixels: NDArray[np.uint8], ids: Sequence[str]) -> NDArray[n
     What an accelerator has drawn needs torch; what the CPU has drawn needs NumPy alone.
     """
     classifier, setting = run.plan.classifier, run.plan.setting
+    if setting.seed is None:
+        raise RunError(f"{run.path} has thumbnails, but no seed of their noise: certify again into a new file.")
     noise = open_noise(classifier.noise, classifier.sigma, classifier.levels)
     device = setting.engine.device if isinstance(setting.engine, Identity) else "cpu"
     steps = classifier.levels or 255

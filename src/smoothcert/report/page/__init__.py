@@ -185,7 +185,7 @@ def _made(run: Run) -> list[tuple[str, str]]:
         "noise": f"σ = {classifier.sigma:g}, {plan.noise_in_words}",
         "draws": f"{question.n0:,} to select the class, {bound}{question.draws.most:,} to prove the radius, per input",
         "votes": "not in the imported log, only radii" if info.radii_only else "kept in the file",
-        "seed": "" if info.radii_only else str(setting.seed),
+        "seed": "" if setting.seed is None else str(setting.seed),
         "preprocessing": selection.preprocessing,
         "engine": f"{setting.engine}, batches of {setting.batch}" if isinstance(setting.engine, Identity) else "",
         "classifier fingerprint": classifier.model,
