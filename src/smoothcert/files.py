@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from smoothcert.errors import InputError
 
@@ -15,7 +16,17 @@ SQLITE = b"SQLite format 3"
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file completely or leaves what was there; a link is replaced, not followed, and a run never.
+    """`replace_whole`, with a sentence where it cannot be done; a run is never replaced."""
+    try:
+        if path.is_file() and path.open("rb").read(len(SQLITE)) == SQLITE:
+            raise InputError(f"{path} is a run file: choose another `out`.")
+        replace_whole(path, write)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
+
+
+def replace_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file completely or leaves what was there; a link is replaced, and not followed.
 
     `write` is given a new file in the same folder. Synced, it takes the name of the old one.
     """
@@ -23,29 +34,34 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         raise InputError(f"{path} is no plain file: choose another path.")
     partial = unpredictable(path)
     try:
-        if path.is_file() and path.open("rb").read(len(SQLITE)) == SQLITE:
-            raise InputError(f"{path} is a run file: choose another `out`.")
-        with os.fdopen(create(partial), "wb") as file:
+        with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
-    finally:
+    except BaseException:
         with suppress(OSError):
             partial.unlink()
+        raise
 
 
-def unpredictable(path: Path, ending: str = ".part") -> Path:
+def write_text(path: Path, text: str) -> None:
+    """Writes a text like that."""
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+@contextmanager
+def as_text(file: BinaryIO) -> Iterator[TextIO]:
+    """The file to write text into, its line ends as they are given."""
+    text = TextIOWrapper(file, encoding="utf-8", newline="")
+    yield text
+    text.detach()
+
+
+def unpredictable(path: Path, name: str = ".smoothcert-{}.part") -> Path:
     """A name beside the path's that nobody can have planted a link at."""
-    return path.with_name(f".smoothcert-{secrets.token_hex(8)}{ending}")
-
-
-def create(path: Path) -> int:
-    """A descriptor of a new file; what is there already is an error, a link too."""
-    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+    return path.with_name(name.format(secrets.token_hex(8)))
 
 
 def sync_folder(folder: Path) -> None:

@@ -258,7 +258,7 @@ class RunFile:
                 f"{self.path} was moved while it was written: go on under its new name, it has all that was drawn."
             )
         elif not self._gone:
-            copy = unpredictable(held.path, held.path.suffix)
+            copy = unpredictable(held.path, "saved-{}.smoothcert")
             self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
             self._db.execute("VACUUM INTO ?", (str(copy),))
             self._gone = f"{self.path} was replaced or removed while it was written: all that was drawn is in {copy}."

@@ -7,6 +7,7 @@ import fcntl
 import os
 import sqlite3
 import stat
+import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,7 @@ LOCKED_BYTE = 1 << 60
 
 File = tuple[int, int]
 _held_here: set[File] = set()
-"""What this process writes: its locks do not keep itself out."""
+"""What this process writes: opening one of them again, and closing it, would end SQLite's locks on it."""
 
 
 class Hold:
@@ -32,8 +33,8 @@ class Hold:
             raise InputError(f"{path} is a link to nothing: remove it or choose another `out`.")
         if self.path.exists() and not self.path.is_file():
             raise InputError(f"{path} cannot be opened (it is no plain file): choose another `out`.")
-        self.made = not self.path.exists()
-        if not self.made and _file(self.path.stat()) in _held_here:
+        made = not self.path.exists()
+        if not made and _file(self.path.stat()) in _held_here:
             raise RunError(_busy(path))
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -43,17 +44,23 @@ class Hold:
             ) from None
         self.file = _file(os.fstat(self._descriptor))
         self._companions: dict[Path, File] = {}
+        self._made_by_us: tuple[Path, ...] = (self.path,) if made else ()
         _held_here.add(self.file)
         try:
             self._lock(path)
             self._check(path)
+            self._made_by_us += (log_of(self.path), index_of(self.path)) if made else ()
         except BaseException:
             self.release(used=False)
             raise
 
     def _lock(self, path: Path) -> None:
+        """A lock of the open file: one of the process would go whenever SQLite gives up its own. Linux only."""
+        if not hasattr(fcntl, "F_OFD_SETLK"):
+            return
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOCKED_BYTE)
+            one_byte = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, LOCKED_BYTE, 1, 0)
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, one_byte)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise RunError(_busy(path)) from None
@@ -65,7 +72,7 @@ class Hold:
         """SQLite would write over a log that belongs to another file, and forget one that is elsewhere."""
         check_companions(self.path)
         header, log = Header(os.pread(self._descriptor, 72, 0)), log_of(self.path)
-        if not header and log.exists():
+        if not header and log.exists() and log.stat().st_size:
             raise InputError(f"{log} has votes of a run that is not there: move it beside that run, or remove it.")
         if header.parted and not log.exists():
             raise RunError(parted(path))
@@ -87,9 +94,8 @@ class Hold:
     def release(self, used: bool) -> None:
         """Lets others write. A file that was made and not used goes again, and so does the log of one that is gone."""
         leftover = [p for p, file in self._companions.items() if not self.named and _is(p, file)]
-        if self.made and not used and self.in_place:
-            leftover += [self.path, *self._companions]
-        for path in leftover:
+        unused = () if used or not self.in_place else self._made_by_us
+        for path in (*leftover, *unused):
             with suppress(OSError):
                 path.unlink()
         os.close(self._descriptor)
