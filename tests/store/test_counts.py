@@ -9,7 +9,7 @@ import pytest
 from interruptible import certify
 from smoothcert import RunError, open_run
 from smoothcert.store import counts
-from smoothcert.store.file import SELECT_VOTES, RunFile
+from smoothcert.store.file import RunFile
 from smoothcert.store.schema import pack
 
 ADAPTIVE = {"radii": [0.1, 0.2], "max_n": 1000, "n": None, "method": None}
@@ -24,7 +24,7 @@ def path(request, tmp_path):
 def at_once(path):
     with RunFile.open_to_read(path) as file:
         positions = np.array([record.position for record in file.inputs()])
-        return counts.read_counts(file._db.execute(SELECT_VOTES), file.plan, positions)
+        return counts.read_counts(file._vote_rows(), file.plan, positions)
 
 
 def row_by_row(path):

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from smoothcert.attacks.audit import Search
 from smoothcert.attacks.dataset import DatasetAttack
 from smoothcert.errors import InputError
-from smoothcert.store.export import write_whole
+from smoothcert.files import as_text, write_text, write_whole
+from smoothcert.text import csv_cell
 
 
 def check_format(path: Path) -> None:
@@ -31,11 +33,11 @@ def write_attack(path: Path, attack: DatasetAttack, about: Mapping[str, object])
     rows = [{"id": i, "label": k, "norm": norm} for i, k, norm in zip(attack.ids, attack.labels, norms, strict=True)]
     if path.suffix == ".csv":
         won = [{f"robust at {e:g}": int(not s) for e, s in zip(attack.eps, row, strict=True)} for row in attack.success]
-        write_whole(path, lambda partial: _csv(partial, [{**a, **b} for a, b in zip(rows, won, strict=True)]))
+        write_whole(path, lambda file: _csv(file, [{**a, **b} for a, b in zip(rows, won, strict=True)]))
         return
     accuracy = {f"{e:g}": a for e, a in zip(attack.eps, attack.robust_accuracy.tolist(), strict=True)}
     record = {**about, **attack.settings, "robust_accuracy": accuracy, "inputs": rows}
-    write_whole(path, lambda partial: partial.write_text(json.dumps(record, indent=1)))
+    write_text(path, json.dumps(record, indent=1))
 
 
 def write_violations(path: Path, search: Search) -> None:
@@ -45,16 +47,11 @@ def write_violations(path: Path, search: Search) -> None:
         return np.array([getattr(violation, name) for violation in search.violations])
 
     columns = {name: column(name) for name in ("id", "certified", "found", "radius", "norm", "delta")}
-
-    def write(partial: Path) -> None:
-        with partial.open("wb") as file:
-            np.savez(file, **columns)  # type: ignore[arg-type]
-
-    write_whole(path, write)
+    write_whole(path, lambda file: np.savez(file, **columns))  # type: ignore[arg-type]
 
 
-def _csv(path: Path, rows: list[dict[str, object]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+def _csv(file: BinaryIO, rows: list[dict[str, object]]) -> None:
+    with as_text(file) as text:
+        writer = csv.DictWriter(text, list(rows[0]))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({**row, "id": csv_cell(str(row["id"]))} for row in rows)

@@ -29,6 +29,7 @@ Estimated = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
 Resize = Annotated[int | None, typer.Option(help="Resize images: length of the shorter side.")]
+FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Follow links that lead out of an image folder.")]
 Crop = Annotated[int | None, typer.Option(help="Crop images to a centred square of this side.")]
 
 

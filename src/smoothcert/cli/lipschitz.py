@@ -15,7 +15,7 @@ from smoothcert.cli import arguments as arg
 from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.opened import Loading
 from smoothcert.cli.progress import Meter
-from smoothcert.data import Dataset, open_data
+from smoothcert.data import Dataset
 from smoothcert.errors import InputError
 from smoothcert.lipschitz import LipschitzBound, product
 from smoothcert.lipschitz.constant import NEEDS_LAYERS, local_constants
@@ -51,7 +51,7 @@ def lipschitz(
     console, how = Console(), make(Loading, loading)
     loaded = load_model(model, weights=how.weights, num_classes=num_classes, device=how.device)
     module = require_module(loaded, NEEDS_LAYERS).eval()
-    dataset = None if data is None else open_data(data, classes=how.classes, resize=how.resize, crop=how.crop)
+    dataset = None if data is None else how.dataset(data)
     if shape is None and dataset is None:
         raise InputError("the bound depends on the shape of an input: pass --shape such as 3,32,32, or give data.")
     size = arg.whole_numbers(shape) if shape else dataset[0].array.shape if dataset else ()

@@ -8,7 +8,7 @@ from pathlib import Path
 from smoothcert.certification.planning import count_classes
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.cli.nouns import Given
-from smoothcert.data import open_data
+from smoothcert.data import Dataset, open_data
 from smoothcert.models import load_model
 from smoothcert.options import make, option
 from smoothcert.plan.selection import INPUTS
@@ -25,8 +25,13 @@ class Loading:
     )
     resize: int | None = option(None, help="Resize images: length of the shorter side.", panel=INPUTS)
     crop: int | None = option(None, help="Crop images to a centred square of this side.", panel=INPUTS)
+    follow_links: bool = option(False, help="Follow links that lead out of an image folder.", panel=INPUTS)
     weights: Path | None = option(None, help="Weights: .pt, .pth.tar or .safetensors.", panel=ENGINE)
     device: str = option("auto", help="cpu, cuda, mps, or auto.", panel=ENGINE)
+
+    def dataset(self, spec: str) -> Dataset:
+        """The data, opened so."""
+        return open_data(spec, classes=self.classes, resize=self.resize, crop=self.crop, follow_links=self.follow_links)
 
 
 class Opened:
@@ -34,7 +39,7 @@ class Opened:
 
     def __init__(self, model: str, data: str, given: Given) -> None:
         how = make(Loading, given)
-        self.dataset = open_data(data, classes=how.classes, resize=how.resize, crop=how.crop)
+        self.dataset = how.dataset(data)
         self._model, self._how = model, how
 
     def engines(self, num_classes: int | None = None) -> Engines:

@@ -15,10 +15,11 @@ from smoothcert.cli import arguments as arg
 from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.opened import Loading, Opened
 from smoothcert.cli.progress import Meter
+from smoothcert.files import write_text
 from smoothcert.options import make
 from smoothcert.plan import Classifier, Question, Selection, Setting
 from smoothcert.sampling.blocks import Input
-from smoothcert.store.export import write_whole
+from smoothcert.text import csv_cell
 
 CHUNK = 50
 
@@ -57,11 +58,11 @@ def predict(
             predictions = smoothed.predict_batch([Input(e.id, e.array) for e in examples], n=n, alpha=alpha)
             time = timedelta(seconds=(perf_counter() - before) / len(examples))
             for e, k in zip(examples, predictions, strict=True):
-                lines.append(f"{e.id}\t{e.label}\t{k}\t{int(k == e.label)}\t{time}")
+                lines.append(f"{csv_cell(e.id)}\t{e.label}\t{k}\t{int(k == e.label)}\t{time}")
                 right, abstained = right + (k == e.label), abstained + (k == ABSTAIN)
             meter(n * (start + len(examples)), (start + len(examples)) / len(rows))
     if out is not None:
-        write_whole(out, lambda path: path.write_text("\n".join(lines) + "\n"))
+        write_text(out, "\n".join(lines) + "\n")
     Console().print(
         f"{len(rows)} inputs, {smoothed.classifier.noise} noise σ = {smoothed.sigma:g}, n = {n:,}, α = {alpha:g}, "
         f"seed {smoothed.seed}: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -33,19 +33,21 @@ def train(
     device: arg.Device = "auto",
     resize: arg.Resize = None,
     crop: arg.Crop = None,
+    follow_links: arg.FollowLinks = False,
 ) -> None:
     """Train a network under noise. Stopped at any moment, the same command goes on to the same weights.
 
     Example: `smoothcert train cifar_small cifar10/train.parquet --sigma 0.5 --out small-0.5`
     """
     console = Console()
+    how: dict[str, Any] = {"resize": resize, "crop": crop, "follow_links": follow_links}
     with Meter("training", "images") as meter:
         try:
             log = run_training(
                 arch,
-                open_training_data(data, resize=resize, crop=crop),
+                open_training_data(data, **how),
                 out=out,
-                validation=None if validation is None else open_data(validation, resize=resize, crop=crop),
+                validation=None if validation is None else open_data(validation, **how),
                 options=arg.settings(option or []),
                 device=device,
                 **recipe,

@@ -17,10 +17,13 @@ from smoothcert.errors import InputError
 class ImageFolder(Dataset):
     """Images by class, then by name; the classes are the subfolders, sorted or in the order of a file.
 
-    The file names one class a line, and may name classes of which the folder holds no image.
+    The file names one class a line, and may name classes of which the folder holds no image. A link that leads out of
+    the folder is refused unless links are to be followed: it could show any file of yours.
     """
 
-    def __init__(self, folder: Path, preprocessing: Preprocessing, classes: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, preprocessing: Preprocessing, classes: Path | None = None, follow_links: bool = False
+    ) -> None:
         subfolders = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
         self.classes = tuple(subfolders) if classes is None else _class_order(classes, subfolders)
         self.preprocessing = str(preprocessing)
@@ -33,6 +36,8 @@ class ImageFolder(Dataset):
             for image in sorted((folder / name).rglob("*"))
             if image.suffix.lower() in EXTENSIONS and not image.name.startswith(".") and image.is_file()
         ]
+        if not follow_links:
+            _require_inside(folder, [folder / name for name in subfolders] + [image for image, _ in self._images])
         self.description = f"the image folder {folder}"
         if not self._images:
             raise InputError(f"The folder {folder} holds no images in subfolders: it needs one for each class.")
@@ -49,6 +54,13 @@ class ImageFolder(Dataset):
         """Over each image's relative path, size and label: reading all of ImageNet would take minutes."""
         lines = [f"{p.relative_to(self._folder).as_posix()}\0{p.stat().st_size}\0{k}\n" for p, k in self._images]
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _require_inside(folder: Path, paths: list[Path]) -> None:
+    top = folder.resolve()
+    for path in paths:
+        if path.is_symlink() and not path.resolve().is_relative_to(top):
+            raise InputError(f"{path} is a link out of {folder}: pass `follow_links` if that is meant.")
 
 
 def _class_order(file: Path, subfolders: list[str]) -> tuple[str, ...]:

@@ -23,16 +23,21 @@ _KINDS = (
 
 
 def open_data(
-    spec: str | Path, *, classes: Path | None = None, resize: int | None = None, crop: int | None = None
+    spec: str | Path,
+    *,
+    classes: Path | None = None,
+    resize: int | None = None,
+    crop: int | None = None,
+    follow_links: bool = False,
 ) -> Dataset:
     """The data set that `spec` names; its first row has been read and checked.
 
     `resize` and `crop` are for encoded images (folders, parquet); `classes` is a file with the class order of
-    an image folder.
+    an image folder, whose links may lead out of it where `follow_links` says so.
     """
     preprocessing = Preprocessing(resize, crop)
     try:
-        data = _open(str(spec), preprocessing, classes)
+        data = _open(str(spec), preprocessing, classes, follow_links)
     except OSError as error:
         raise InputError(f"The data at {spec} cannot be read: {error.strerror or error}.") from error
     if classes is not None and not isinstance(data, ImageFolder):
@@ -52,13 +57,15 @@ def as_dataset(data: Any) -> Dataset:
     return open_data(data) if isinstance(data, str | Path) else ObjectData(data, f"the given {type(data).__name__}")
 
 
-def _open(spec: str, preprocessing: Preprocessing, classes: Path | None) -> Dataset:
+def _open(spec: str, preprocessing: Preprocessing, classes: Path | None, follow_links: bool) -> Dataset:
     path = Path(spec)
     if spec == "digits":
         return digits(train=False)
     if path.is_dir():
         test_file = path / TEST_FILE
-        return Cifar10Binary(test_file) if test_file.is_file() else ImageFolder(path, preprocessing, classes)
+        if test_file.is_file():
+            return Cifar10Binary(test_file)
+        return ImageFolder(path, preprocessing, classes, follow_links)
     if path.is_file():
         return _open_file(path, preprocessing)
     if re.fullmatch(r"[\w.]+:[\w.]+", spec):

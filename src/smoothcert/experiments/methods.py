@@ -6,11 +6,14 @@ python -m smoothcert.experiments.methods docs/methods.png
 from __future__ import annotations
 
 import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.bounds import METHODS
+from smoothcert.files import write_whole
 
 P2, ALPHA, N0 = 0.1, 0.001, 100
 
@@ -55,7 +58,7 @@ def main(path: str) -> None:
     axes[0, 0].legend(frameon=False)
     figure.supxlabel("share p₁ of the candidate's votes (runner-up p₂ = 0.1, the rest spread evenly)")
     figure.supylabel("proved margin t (radius = σ t / 2), α = 0.001")
-    figure.savefig(path, dpi=110)
+    write_whole(Path(path), partial(figure.savefig, format="png", dpi=110))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from smoothcert.certification.planning import count_classes
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import Dataset, open_data
 from smoothcert.errors import InputError
+from smoothcert.files import write_text, write_whole
 from smoothcert.models import load_model
 from smoothcert.modules import require_module
 from smoothcert.plan import Kind
@@ -128,9 +130,9 @@ def write(name: str, result: Result, stage: Stage) -> list[Path]:
         **result.numbers,
     }
     paths = [stage.out / f"{name}.json"]
-    paths[0].write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+    write_text(paths[0], json.dumps(record, indent=1, allow_nan=False) + "\n")
     if result.figure is not None:
         for kind, metadata in (("png", {}), ("svg", {"Date": None})):
             paths.append(stage.out / f"{name}.{kind}")
-            result.figure.savefig(paths[-1], format=kind, dpi=160, metadata=metadata)
+            write_whole(paths[-1], partial(result.figure.savefig, format=kind, dpi=160, metadata=metadata))
     return paths

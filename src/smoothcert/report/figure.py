@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -26,7 +25,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def save_figure(curves: Sequence[Curve], path: Path, kind: str) -> None:
+def save_figure(curves: Sequence[Curve], file: BinaryIO, kind: str) -> None:
     """One column wide (3.3 in); proved curves are solid, estimated ones dashed; several runs get their envelope."""
     try:
         import matplotlib
@@ -60,4 +59,4 @@ def save_figure(curves: Sequence[Curve], path: Path, kind: str) -> None:
         axes.grid(linewidth=0.3, alpha=0.5)
         axes.legend(frameon=False, fontsize=7)
         dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
-        figure.savefig(path, format=kind, dpi=300, metadata=dates[kind])
+        figure.savefig(file, format=kind, dpi=300, metadata=dates[kind])

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import InputError
+from smoothcert.files import write_text, write_whole
 from smoothcert.options import keywords, make
 from smoothcert.report.contents import Contents, Wanted
 from smoothcert.report.figure import save_figure
 from smoothcert.report.page import build_page
 from smoothcert.report.paired import Paired
 from smoothcert.report.tables import TABLES
-from smoothcert.store.export import beside, write_whole
+from smoothcert.store.export import beside
 from smoothcert.store.run import Run
 
 FORMATS = {
@@ -38,10 +39,9 @@ def write_report(
         raise InputError(f"unknown format {kind!r}: choose one of {', '.join(FORMATS)}.")
     path, contents = out or beside(runs[0].path, FORMATS[kind]), wanted.of(runs)
     if kind in TEXTS:
-        text = TEXTS[kind](contents)
-        write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+        write_text(path, TEXTS[kind](contents))
     else:
-        write_whole(path, lambda partial: save_figure(contents.curves, partial, kind))
+        write_whole(path, lambda file: save_figure(contents.curves, file, kind))
     return path, contents.paired
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,15 @@ CHUNK = 20_000
 SAMPLE = {Phase.SELECTION.value: 0, Phase.ESTIMATION.value: 1}
 
 
-def read_counts(cursor: Any, plan: Plan, positions: Ints) -> Tally | None:
+def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, positions: Ints) -> Tally | None:
     """The tally of the inputs at these positions, or None where a row is not as it should be.
 
-    Reads what `RunFile.votes` reads, with the same rule but in arrays; what exactly is wrong, that one says. The
-    cursor yields rows of the table of votes, ordered, an input's selection first; shares are not read here.
+    Reads what `RunFile.votes` reads, with the same rule but in arrays; what exactly is wrong, that one says. What is
+    found are rows of the table of votes, ordered, an input's selection first; shares are not read here.
     """
     tally, before = Tally.zeros(len(positions), plan.classifier.num_classes, soft=False), NOTHING
     counts = np.stack([tally.selections, tally.estimations])
-    while rows := cursor.fetchmany(CHUNK):
+    while rows := list(islice(found, CHUNK)):
         if not all(map(is_intact, rows)):
             return None
         position, phase, first, last, draws, pairs, soft, took, _ = zip(*rows, strict=True)

@@ -13,9 +13,18 @@ from smoothcert.errors import RunError
 from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Claim, Votes
 from smoothcert.store import schema
-from smoothcert.store.file import LEAST_BYTES, RunFile
+from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_run
-from smoothcert.store.opening import SQLITE_ERRORS, connect_to_read, input_columns
+from smoothcert.store.opening import (
+    LEAST_BYTES,
+    READINGS,
+    SQLITE_ERRORS,
+    Ration,
+    check_pages,
+    connect_to_read,
+    input_columns,
+    size_of,
+)
 from smoothcert.store.rows import NOTHING, STORED, Keys, end_of, fit
 from smoothcert.store.run import Run
 from smoothcert.store.schema import InputRecord
@@ -52,10 +61,11 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
         return Diagnosis((str(error), "Without its plan nothing can be saved: certify again into a new file."))
     with closing(connect_to_read(path)) as connection, ExitStack() as stack:
         faults = list(_faulty_pages(connection))
-        ward = _Ward(connection, plan, info.radii_only)
+        size = size_of(path.resolve())
+        ward = _Ward(connection, plan, info.radii_only, Ration(READINGS * size))
         copy = stack.enter_context(new_run(Path(out), plan, info)) if out else None
         inputs = rows = 0
-        for position in range(min(plan.selection.total, path.stat().st_size // LEAST_BYTES)):
+        for position in range(min(plan.selection.total, size // LEAST_BYTES)):
             found = ward.examine(position)
             faults += (f"Input number {position} has {fault}." for fault in found.faults)
             if found.record is None:
@@ -76,11 +86,9 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
 def _faulty_pages(connection: sqlite3.Connection) -> Iterator[str]:
     """SQLite's own report, the first line of it."""
     try:
-        report = [line for (line,) in connection.execute("PRAGMA integrity_check")]
+        check_pages(connection, "integrity_check")
     except SQLITE_ERRORS as error:
-        report = [str(error)]
-    if report != ["ok"]:
-        yield f"SQLite finds damaged pages ({report[0].splitlines()[-1]})."
+        yield f"SQLite finds damaged pages ({str(error).splitlines()[-1]})."
 
 
 def _faults_of_the_whole(path: Path) -> Iterator[str]:
@@ -106,8 +114,8 @@ class _Findings:
 class _Ward:
     """Reads an input at a time, by key: a damaged page costs the rows on it, not those behind it."""
 
-    def __init__(self, connection: sqlite3.Connection, plan: Plan, radii_only: bool) -> None:
-        self.db, self.plan, self.radii_only = connection, plan, radii_only
+    def __init__(self, connection: sqlite3.Connection, plan: Plan, radii_only: bool, ration: Ration) -> None:
+        self.db, self.plan, self.radii_only, self.ration = connection, plan, radii_only, ration
         self.columns = input_columns(connection)
 
     def examine(self, position: int) -> _Findings:
@@ -161,7 +169,7 @@ class _Ward:
     def _until_damage(self, select: str, key: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], bool]:
         rows: list[tuple[Any, ...]] = []
         try:
-            for row in self.db.execute(select, key):
+            for row in self.ration(self.db.execute(select, key)):
                 rows.append(row)
         except SQLITE_ERRORS:
             return rows, False

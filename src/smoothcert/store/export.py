@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from smoothcert.errors import InputError
+from smoothcert.files import as_text, write_whole
 from smoothcert.records import record
 from smoothcert.store.run import Run
 from smoothcert.text import csv_cell
@@ -35,22 +34,8 @@ def export_run(
     if kind not in WRITERS:
         raise InputError(f"unknown format {kind!r}: choose one of {', '.join(WRITERS)}.")
     rows = _rows(run, method, alpha, estimated)
-    write_whole(path, lambda partial: WRITERS[kind](rows, run, partial))
+    write_whole(path, lambda file: WRITERS[kind](rows, run, file))
     return len(rows)
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file completely or leaves what was there; a run is never overwritten."""
-    if path.is_file() and path.open("rb").read(15) == b"SQLite format 3":
-        raise InputError(f"{path} is a run file: choose another `out`.")
-    partial = path.with_name(path.name + ".part")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise InputError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
 
 
 def beside(run: Path, suffix: str) -> Path:
@@ -78,55 +63,54 @@ def _rows(run: Run, method: str | None, alpha: float | None, estimated: bool) ->
     ]
 
 
-def _tsv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+def _tsv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
     """The columns and formats of the logs of Cohen et al., which scripts of that family read."""
-    with path.open("w") as file:
-        radius = ESTIMATED_RADIUS if rows and ESTIMATED_RADIUS in rows[0] else "radius"
-        print(*(radius if column == "radius" else column for column in COHEN_COLUMNS), sep="\t", file=file)
+    radius = ESTIMATED_RADIUS if rows and ESTIMATED_RADIUS in rows[0] else "radius"
+    with as_text(file) as text:
+        print(*(radius if column == "radius" else column for column in COHEN_COLUMNS), sep="\t", file=text)
         for r in rows:
             time = timedelta(seconds=r["seconds"])
-            print(
-                r["id"],
-                r["label"],
-                r["prediction"],
-                f"{r[radius]:.3}",
-                int(r["correct"]),
-                time,
-                sep="\t",
-                file=file,
-            )
+            facts = (csv_cell(r["id"]), r["label"], r["prediction"], f"{r[radius]:.3}", int(r["correct"]), time)
+            print(*facts, sep="\t", file=text)
 
 
-def _csv(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["id"])
+def _csv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
+    with as_text(file) as text:
+        writer = csv.DictWriter(text, list(rows[0]) if rows else ["id"])
         writer.writeheader()
         writer.writerows({**r, "id": csv_cell(r["id"])} for r in rows)
 
 
-def _parquet(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+def _parquet(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise InputError("parquet files need pyarrow: pip install 'smoothcert[parquet]'.") from None
-    pq.write_table(pa.Table.from_pylist(_with_counts(rows, run)), path)
+    pq.write_table(pa.Table.from_pylist(list(_with_counts(rows, run))), file)
 
 
-def _json(rows: list[dict[str, Any]], run: Run, path: Path) -> None:
+def _json(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
+    """One certificate a line, written as it comes: counts of many classes take much more room as text."""
     plan = {**record(run.plan), "setting": {**record(run.plan.setting), "engine": str(run.plan.setting.engine)}}
-    content = {"plan": plan, "info": record(run.info), "certificates": _with_counts(rows, run)}
-    path.write_text(json.dumps(content, indent=1))
+    about = json.dumps({"plan": plan, "info": record(run.info)}, indent=1).removesuffix("\n}")
+    with as_text(file) as text:
+        text.write(f'{about},\n "certificates": [')
+        for i, row in enumerate(_with_counts(rows, run)):
+            text.write(f"{',' if i else ''}\n  {json.dumps(row)}")
+        text.write("\n ]\n}\n")
 
 
-def _with_counts(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
-    if run.info.radii_only:
-        return rows
-    votes = zip(run.tally.selections.tolist(), run.tally.estimations.tolist(), strict=True)
-    return [{**r, "selection": s, "estimation": e} for r, (s, e) in zip(rows, votes, strict=True)]
+def _with_counts(rows: list[dict[str, Any]], run: Run) -> Iterator[dict[str, Any]]:
+    for i, row in enumerate(rows):
+        if run.info.radii_only:
+            yield row
+        else:
+            samples = {"selection": run.tally.selections, "estimation": run.tally.estimations}
+            yield {**row, **{name: counts[i].tolist() for name, counts in samples.items()}}
 
 
-WRITERS: dict[str, Callable[[list[dict[str, Any]], Run, Path], None]] = {
+WRITERS: dict[str, Callable[[list[dict[str, Any]], Run, BinaryIO], None]] = {
     "tsv": _tsv,
     "csv": _csv,
     "parquet": _parquet,

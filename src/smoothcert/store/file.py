@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -15,19 +18,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, RunError
+from smoothcert.files import unpredictable
 from smoothcert.plan import Plan, Tally
 from smoothcert.sampling.blocks import Claim, Phase, Votes, join
 from smoothcert.store import schema
 from smoothcert.store.counts import read_counts
+from smoothcert.store.holding import Hold, commit_first, keep_log, leave_log
 from smoothcert.store.opening import (
+    READINGS,
+    Ration,
+    Unused,
+    check_layout,
     check_pages,
-    check_version,
     connect_to_read,
     damaged,
+    guard,
     input_columns,
     is_empty,
     on_network_file_system,
+    size_of,
     sqlite_errors,
+    unguard,
     version_of,
 )
 from smoothcert.store.rows import NOTHING, Keys, end_of, fit
@@ -35,11 +46,10 @@ from smoothcert.store.schema import Info, InputRecord
 from smoothcert.text import printable
 
 logger = logging.getLogger(__name__)
-COMMIT_SECONDS = 1.0
-SELECT_VOTES = "SELECT * FROM votes ORDER BY position, phase DESC, first"
+COMMIT_SECONDS, READERS_SECONDS = 1.0, 5.0
+"""How often votes are committed, and how long those are waited for who read the file when it is opened."""
+
 Row = TypeVar("Row")
-LEAST_BYTES = 16
-"""A row of votes takes at least so many bytes."""
 
 META = {"plan", "info", "rejected", "checksum"}
 
@@ -53,10 +63,14 @@ class RunFile:
     looks: frozenset[int] = frozenset()
     """Blocks at which a schedule looks at the votes so far, which have to be found again: no row spans them."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, writable: bool, plan: Plan | None = None) -> None:
-        self.path, self._db, self._writable = path, connection, writable
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, held: Hold | None = None, plan: Plan | None = None
+    ) -> None:
+        self.path, self._db, self._held = path, connection, held
+        self._ration = Ration(math.inf if held else READINGS * size_of(path.resolve()))
         self._pending: dict[tuple[int, Phase], list[Votes]] = {}
         self._committed_at = monotonic()
+        self._used, self._gone = False, ""
         self._meta = self._read_meta()
         self.plan = plan or self._parsed(lambda text: schema.plan_from_json(text, self._version), "plan")
 
@@ -65,65 +79,73 @@ class RunFile:
         """Opens or creates the file and takes the write lock, or says who has it."""
         if not path.parent.is_dir():
             raise InputError(f"the folder {path.parent} does not exist: create it or choose another `out`.")
-        with sqlite_errors(path):
-            connection = sqlite3.connect(path.absolute(), timeout=0, isolation_level=None, check_same_thread=False)
-            try:
-                if on_network_file_system(path):
-                    logger.warning(
-                        "%s is on a network file system, where SQLite cannot protect a run from two writers: keep run "
-                        "files on a local disk.",
-                        path,
-                    )
-                if not is_empty(connection):
-                    check_version(path, connection)
-                    check_pages(connection)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("BEGIN IMMEDIATE")
-                if is_empty(connection):
-                    schema.create(connection)
-                else:
-                    cls(path, connection, writable=True)  # what is damaged is refused, and not sealed anew
-                    schema.migrate(connection)
-                return cls(path, connection, writable=True)
-            except BaseException:
-                connection.close()
-                raise
+        if on_network_file_system(path):
+            logger.warning(
+                "%s is on a network file system, where SQLite cannot protect a run from two writers: keep run files on "
+                "a local disk.",
+                path,
+            )
+        with sqlite_errors(path), ExitStack() as undo:
+            held = Hold(path)
+            undo.callback(held.release, used=False)
+            connection = sqlite3.connect(
+                held.path, timeout=READERS_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            undo.callback(connection.close)
+            guard(connection, size_of(held.path))
+            empty = is_empty(connection)
+            if not empty:
+                check_layout(path, connection, size_of(held.path))
+                check_pages(connection)
+            unguard(connection)
+            keep_log(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            held.remember_companions()
+            if empty:
+                schema.create(connection)
+            else:
+                cls(path, connection, held)  # what is damaged is refused, and not sealed anew
+                schema.migrate(connection)
+            file = cls(path, connection, held)
+            undo.pop_all()
+        return file
 
     @classmethod
     def open_to_read(cls, path: Path, plan: Plan | None = None) -> RunFile:
         """Opens the file; its plan is not read again where the caller has it."""
-        if not os.path.isfile(path):
-            raise InputError(f"there is no run file {path}: check the path.")
-        with sqlite_errors(path):
-            connection = connect_to_read(path)
-            try:
-                if is_empty(connection):
-                    raise InputError(f"{path} holds no run yet: certify into it first.")
-                check_version(path, connection)
-                return cls(path, connection, writable=False, plan=plan)
-            except BaseException:
-                connection.close()
-                raise
+        connection = connect_to_read(path)
+        try:
+            return cls(path, connection, plan=plan)
+        except BaseException:
+            connection.close()
+            raise
 
     @classmethod
     def plan_of(cls, path: Path) -> Plan | None:
         """The plan that the file declares, or None where there is no file or no plan yet."""
         if not os.path.isfile(path):
             return None
-        with sqlite_errors(path), closing(connect_to_read(path)) as connection:
-            if is_empty(connection):
-                return None
-        with cls.open_to_read(path) as file:
-            return file.plan
+        try:
+            with cls.open_to_read(path) as file:
+                return file.plan
+        except Unused:
+            return None
 
     def close(self) -> None:
         """Forgets what was not committed, and leaves one plain file behind unless somebody is reading it."""
-        if self._writable:
+        if self._held is None:
+            self._db.close()
+            return
+        try:
             with suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
-                self._db.execute("PRAGMA journal_mode = DELETE")
-        self._db.close()
+            if self._used:
+                self._require_in_place()
+        finally:
+            if self._held.named:
+                leave_log(self._db)
+            self._db.close()
+            self._held.release(self._used)
 
     def __enter__(self) -> RunFile:
         return self
@@ -217,9 +239,30 @@ class RunFile:
         self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
         with sqlite_errors(self.path):
             self._pending = {}
-            self._db.execute("COMMIT")
+            if self._used:
+                self._db.execute("COMMIT")
+            else:
+                commit_first(self._db)
+                self._used = True
+            self._require_in_place()
             self._db.execute("BEGIN IMMEDIATE")
         self._committed_at = monotonic()
+
+    def _require_in_place(self) -> None:
+        """Says so where the file was moved, replaced or removed meanwhile; all that was committed is in a file."""
+        held = self._held
+        if held is None or held.in_place:
+            return
+        if not self._gone and held.named:
+            self._gone = (
+                f"{self.path} was moved while it was written: go on under its new name, it has all that was drawn."
+            )
+        elif not self._gone:
+            copy = unpredictable(held.path, "saved-{}.smoothcert")
+            self._db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+            self._db.execute("VACUUM INTO ?", (str(copy),))
+            self._gone = f"{self.path} was replaced or removed while it was written: all that was drawn is in {copy}."
+        raise RunError(self._gone)
 
     def write_votes(self, votes: Iterable[Votes]) -> None:
         """Writes each as a row; they are committed with what comes next."""
@@ -238,28 +281,23 @@ class RunFile:
 
     def inputs(self) -> list[InputRecord]:
         """What is kept of each input, in order, checked."""
-        with sqlite_errors(self.path):
-            rows = self._db.execute(f"SELECT {input_columns(self._db)} FROM inputs ORDER BY position")
-            return [self._checked(schema.unpack_input, row) for row in self._ascending(rows)]
+        rows = self._by_position(input_columns(self._db), "inputs")
+        return [self._checked(schema.unpack_input, row) for row in rows]
 
     def thumbnail(self, position: int) -> bytes | None:
         with sqlite_errors(self.path):
-            row = self._db.execute("SELECT thumbnail FROM inputs WHERE position = ?", (position,)).fetchone()
-        return None if row is None else row[0]
+            found = self._db.execute("SELECT thumbnail FROM inputs WHERE position = ?", (position,))
+            return next((row[0] for row in self._ration(found)), None)
 
     def claims(self) -> list[Claim]:
         """What was claimed of inputs, in order: by the rule that ended their draws, or by an imported log.
 
         Where a rule ended the draws, the votes that it saw are there.
         """
-        with sqlite_errors(self.path):
-            rows = list(self._ascending(self._db.execute("SELECT * FROM claims ORDER BY position")))
-        claims, plan = [self._checked(schema.unpack_claim, row) for row in rows], self.plan
+        claims = [self._checked(schema.unpack_claim, row) for row in self._by_position("*", "claims")]
+        plan = self.plan
         if plan and plan.adaptive:
-            with sqlite_errors(self.path):
-                most = os.path.getsize(self.path) // LEAST_BYTES
-                some = f"(SELECT position, draws FROM votes ORDER BY position LIMIT {most})"
-                drawn = dict(self._db.execute(f"SELECT position, sum(draws) FROM {some} GROUP BY position").fetchall())
+            drawn = dict(self._by_position("position, sum(draws)", "votes GROUP BY position"))
             for claim in claims:
                 if drawn.get(claim.position) != plan.question.n0 + claim.n:
                     raise RunError(damaged(self.path, f"a claim without its votes for input number {claim.position}"))
@@ -269,9 +307,7 @@ class RunFile:
         """The estimated Lipschitz constants of inputs, by position; files of format 1 have none."""
         if self._version < 2:
             return {}
-        with sqlite_errors(self.path):
-            rows = list(self._ascending(self._db.execute("SELECT * FROM constants ORDER BY position")))
-        return dict(self._checked(schema.unpack_constant, row) for row in rows)
+        return dict(self._checked(schema.unpack_constant, row) for row in self._by_position("*", "constants"))
 
     def votes(self) -> Iterator[Votes]:
         """Every stored row, checked: its checksum, its total, and that it fits the rows before it.
@@ -280,7 +316,7 @@ class RunFile:
         """
         before = NOTHING
         with sqlite_errors(self.path):
-            for row in self._db.execute(SELECT_VOTES):
+            for row in self._vote_rows():
                 votes = self._checked(schema.unpack, row)
                 key = Keys.of(votes)
                 if self.plan is None or not fit(key, self.plan, before):
@@ -294,7 +330,7 @@ class RunFile:
         assert plan is not None
         if not plan.classifier.votes.soft:
             with sqlite_errors(self.path):
-                counted = read_counts(self._db.execute(SELECT_VOTES), plan, positions)
+                counted = read_counts(self._vote_rows(), plan, positions)
             if counted is not None:
                 return counted
         index = {int(position): i for i, position in enumerate(positions)}
@@ -305,9 +341,22 @@ class RunFile:
             tally.add(votes, index[votes.position], int(votes.phase is Phase.ESTIMATION))
         return tally
 
+    def _vote_rows(self) -> Iterator[tuple[Any, ...]]:
+        """Rows of votes by position, the selection first, then by block; sorted here, where they are rationed."""
+        rows = self._ration(self._db.execute("SELECT * FROM votes ORDER BY position, phase, first"))
+        inputs = ((position, list(of_input)) for position, of_input in groupby(rows, key=itemgetter(0)))
+        for _, of_input in self._ascending(inputs):
+            yield from sorted(of_input, key=lambda row: row[1] != Phase.SELECTION.value)
+
+    def _by_position(self, columns: str, table: str) -> list[tuple[Any, ...]]:
+        """The rows of a table that has one for each input."""
+        with sqlite_errors(self.path):
+            rows = self._ration(self._db.execute(f"SELECT {columns} FROM {table} ORDER BY position"))
+            return list(self._ascending(rows))
+
     def _ascending(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Rows by position; a forged tree of pages, whose branches meet again, would yield the same ones for ever."""
-        before = -1
+        """In a damaged tree of pages they may come in another order, or again."""
+        before = -math.inf
         for row in rows:
             if not isinstance(row[0], int) or row[0] <= before:
                 raise RunError(damaged(self.path, "rows out of order"))

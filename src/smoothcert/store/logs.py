@@ -16,7 +16,7 @@ from smoothcert.errors import InputError
 from smoothcert.plan import Classifier, FixedN, Labels, Plan, Question, Selection, Setting
 from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
 from smoothcert.store.export import COHEN_COLUMNS
-from smoothcert.store.file import RunFile
+from smoothcert.store.new_run import new_run
 from smoothcert.store.run import MOST_COUNTS, Run
 from smoothcert.store.schema import MOST_SECONDS, Info, InputRecord
 from smoothcert.text import printable
@@ -36,8 +36,6 @@ def import_logs(
     num_classes: int | None = None,
 ) -> Run:
     """One log with radii, or two with votes (selection and estimation, in either order) beside `certify_args.json`."""
-    if out.exists():
-        raise InputError(f"{out} exists already: choose another `out`.")
     tables = [_read(path) for path in logs]
     headers = {header for header, _ in tables}
     if headers == {COHEN_COLUMNS} and len(logs) == 1:
@@ -96,11 +94,10 @@ def _import_radii(
         num_classes=num_classes or least,
         total=len(entries),
     )
-    with _new_run(out, plan, log, radii_only=True) as file:
+    with new_run(out, plan, _info(log, radii_only=True)) as file:
         for position, (idx, label, k, radius, seconds) in enumerate(entries):
             file.add_input(InputRecord(position, idx, label), None)
             file.add_claim(Claim(position, k, radius, plan.question.draws.most, seconds))
-        file.commit()
     return Run(out)
 
 
@@ -133,7 +130,7 @@ def _import_votes(
         num_classes=len(selection[0][2]),
         total=len(selection),
     )
-    with _new_run(out, plan, logs[0], radii_only=False) as file:
+    with new_run(out, plan, _info(logs[0], radii_only=False)) as file:
         for position, (idx, label, _) in enumerate(selection):
             file.add_input(InputRecord(position, idx, label), None)
             for phase, votes in phases.items():
@@ -142,7 +139,6 @@ def _import_votes(
                 draws = int(counts.sum())
                 blocks = -(-draws // BLOCK)
                 file.add_votes(Votes(position, phase, 0, blocks, draws, classes, counts[classes], 0.0))
-        file.commit()
     return Run(out)
 
 
@@ -181,8 +177,8 @@ def _plan(*, method: str, alpha: float, n0: int, n: int, sigma: float | None, nu
     )
 
 
-def _new_run(out: Path, plan: Plan, log: Path, radii_only: bool) -> RunFile:
-    info = Info(
+def _info(log: Path, radii_only: bool) -> Info:
+    return Info(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=f"import {log.name}",
         model="",
@@ -190,9 +186,6 @@ def _new_run(out: Path, plan: Plan, log: Path, radii_only: bool) -> RunFile:
         classes=None,
         radii_only=radii_only,
     )
-    file = RunFile.open_to_write(out)
-    file.declare(plan, info)
-    return file
 
 
 def _whole(text: str, log: Path, number: int) -> int:

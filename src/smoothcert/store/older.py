@@ -1,13 +1,38 @@
-"""Plans of run files of formats 1 and 2, in which all that was declared stood side by side."""
+"""Run files of formats 1 and 2: their tables, and their plans, in which all that was declared stood side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from smoothcert.options import AUTO
 from smoothcert.plan import Classifier, Plan, Selection, Setting
 from smoothcert.plan.draws import ADAPTIVE
 from smoothcert.records import restore
+
+_META_VOTES_AND_CLAIMS = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE votes (
+    position INTEGER NOT NULL, phase TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    draws INTEGER NOT NULL, counts BLOB NOT NULL, soft BLOB, seconds REAL NOT NULL, checksum BLOB NOT NULL,
+    PRIMARY KEY (position, phase, first)) WITHOUT ROWID;
+CREATE TABLE claims (
+    position INTEGER PRIMARY KEY, prediction INTEGER NOT NULL, radius REAL NOT NULL, n INTEGER NOT NULL,
+    seconds REAL NOT NULL, checksum BLOB NOT NULL);
+"""
+OLDER_TABLES: Mapping[int, str] = {
+    1: f"""{_META_VOTES_AND_CLAIMS}
+CREATE TABLE inputs (
+    position INTEGER PRIMARY KEY, id TEXT NOT NULL, label INTEGER NOT NULL, digest TEXT, thumbnail BLOB);
+""",
+    2: f"""{_META_VOTES_AND_CLAIMS}
+CREATE TABLE inputs (
+    position INTEGER PRIMARY KEY, id TEXT NOT NULL, label INTEGER NOT NULL, digest TEXT, thumbnail BLOB,
+    checksum BLOB);
+CREATE TABLE constants (position INTEGER PRIMARY KEY, value REAL NOT NULL, checksum BLOB NOT NULL);
+""",
+}
+"""As they were written then: a file is opened only with the tables of its format, word by word."""
 
 
 def flat_plan(values: Any) -> Plan:

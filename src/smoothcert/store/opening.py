@@ -1,25 +1,47 @@
-"""Opening a run file: SQLite's connections, what is refused before anything is read, its errors as sentences."""
+"""Opening a run file: SQLite's connections, what is refused before anything is read, its errors as sentences.
+
+A run is read without a byte of it being written. SQLite keeps a log (`-wal`) and its index (`-shm`) beside a file that
+is being written; neither names another file. A rollback journal may, and SQLite would delete what it names: we make
+none, and refuse a file that has one.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-import re
 import sqlite3
+import stat
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from smoothcert.errors import InputError, RunError
 from smoothcert.store import schema
 from smoothcert.text import printable
 
+logger = logging.getLogger(__name__)
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the latter where a message quotes bytes that are no text
 MOST_BYTES = 1 << 26
 """No value in a file takes more bytes."""
 
+LEAST_BYTES = 16
+"""A row takes at least so many bytes."""
+
+READINGS = 4
+"""So often a reader may read all that a file holds."""
+
+STEPS, STEPS_PER_BYTE, MOST_COLUMNS = 1 << 20, 32, 32
+"""What SQLite may do with a file that is not known yet: steps of its machine, and columns of a table."""
+
+ENDLESS = "rows without end"
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "9p"}
+
+
+class Unused(InputError):
+    """There is a file, and nothing was written into it yet."""
 
 
 def damaged(path: Path, what: str) -> str:
@@ -27,37 +49,169 @@ def damaged(path: Path, what: str) -> str:
     return f"{path} has {what}: `diagnose` copies what is intact."
 
 
-def input_columns(connection: sqlite3.Connection) -> str:
-    """What `schema.unpack_input` takes; files of format 1 have no checksum there."""
-    return "position, id, label, digest" + (", checksum" if version_of(connection) > 1 else "")
+def log_of(path: Path) -> Path:
+    """SQLite's write-ahead log of a file."""
+    return path.with_name(path.name + "-wal")
+
+
+def index_of(path: Path) -> Path:
+    """The index of that log, shared by those who have the file open."""
+    return path.with_name(path.name + "-shm")
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file and of its log."""
+    size = 0
+    for part in (path, log_of(path)):
+        with suppress(FileNotFoundError):
+            size += part.stat().st_size
+    return size
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, to a file that needs no writing to be read.
+    """A connection that writes nothing, to one state of a file whose tables are ours.
 
-    A writer killed while it was closing the file leaves SQLite something to roll back, which takes a connection that
-    can write: any glance of one does it.
+    The log is read through the index of a living writer, else through one in memory; for that, too, there has to be a
+    file. A file in log mode that has no log is read as it is: nobody is writing it.
     """
-    connection = _connect_read_only(path)
-    try:
-        is_empty(connection)
-    except sqlite3.OperationalError as error:
-        if "readonly" in str(error):
-            with closing(sqlite3.connect(path.absolute())) as able:
-                is_empty(able)
+    real = path.resolve()
+    if not real.is_file():
+        raise InputError(f"there is no run file {path}: check the path.")
+    check_companions(real)
+    if real.stat().st_size == 0:  # SQLite would delete a log beside it
+        raise Unused(f"{path} holds no run yet: certify into it first.")
+    if log_of(real).exists():
+        _make_index(real)
+        how = "mode=ro&readonly_shm=1"
+    else:
+        header = Header.of(real)
+        if header.parted:
+            logger.warning(parted(path))
+        how = "mode=ro&immutable=1" if header.in_log_mode else "mode=ro"
+    with sqlite_errors(path):
+        uri = f"file:{quote(os.fsencode(real))}?{how}"
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("BEGIN")
+            check_layout(path, connection, size_of(real))
+        except BaseException:
             connection.close()
-            return _connect_read_only(path)
-    except sqlite3.Error:
-        pass  # whoever reads on says what is wrong with it
+            raise
     return connection
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
-    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+def check_companions(path: Path) -> None:
+    """What SQLite keeps beside a file must be plain files that have no other name, and no journal."""
+    if os.path.lexists(journal := path.with_name(path.name + "-journal")):
+        raise InputError(f"{journal} is not smoothcert's, and SQLite would follow the names in it: move it away.")
+    for companion in (log_of(path), index_of(path)):
+        with suppress(FileNotFoundError):
+            found = companion.lstat()
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                raise InputError(f"{companion} is a link or no plain file: move it away.")
+
+
+def _make_index(path: Path) -> None:
+    """An empty index, which SQLite does not trust; one that is there is left alone."""
+    try:
+        os.close(os.open(index_of(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise InputError(
+            f"{index_of(path)} cannot be made ({error.strerror}): copy the run with its log to another folder."
+        ) from None
+
+
+class Header(bytes):
+    """The first bytes of a file, as SQLite's file format has them."""
+
+    @classmethod
+    def of(cls, path: Path) -> Header:
+        """Of a file that nobody writes: that it is closed here would end this process's locks on it."""
+        with path.open("rb") as file:
+            return cls(file.read(72))
+
+    @property
+    def in_log_mode(self) -> bool:
+        """Are changes kept in a log?"""
+        return self[19:20] == b"\2"
+
+    @property
+    def parted(self) -> bool:
+        """Was it being written when it was parted from its log? One who leaves says so before the log goes."""
+        return self.in_log_mode and self[68:72] == schema.WRITING.to_bytes(4, "big")
+
+
+def parted(path: Path) -> str:
+    """The sentence on a file that was moved, copied or linked without its log."""
+    return f"{path} is parted from its log, which has votes of it: move the file that ends in -wal beside it as well."
+
+
+def guard(connection: sqlite3.Connection, size: int) -> None:
+    """Before the tables of a file are known: nothing of its own is run, and nothing goes on without end."""
+    for setting in ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {setting}")
+    _limit(connection, len(schema.TABLES), MOST_COLUMNS)
+    left = iter(range(8 + size * STEPS_PER_BYTE // STEPS))
+    connection.set_progress_handler(lambda: next(left, None) is None, STEPS)
+
+
+def _limit(connection: sqlite3.Connection, size: int, columns: int) -> None:
+    """No value is larger, and no table wider; Python 3.10 cannot say so."""
     if sys.version_info >= (3, 11):
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
-    return connection
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, columns)
+
+
+def unguard(connection: sqlite3.Connection) -> None:
+    """Once its pages are checked, too: votes may be added for as long as it takes."""
+    connection.set_progress_handler(None, 0)
+    _limit(connection, MOST_BYTES, MOST_COLUMNS)
+
+
+def check_layout(path: Path, connection: sqlite3.Connection, size: int) -> None:
+    """Refuses what does not have exactly the tables of its format: more would be SQL that runs when it is read."""
+    guard(connection, size)
+    if is_empty(connection):
+        raise Unused(f"{path} holds no run yet: certify into it first.")
+    if connection.execute("PRAGMA application_id").fetchone()[0] not in (schema.APPLICATION_ID, schema.WRITING):
+        raise InputError(f"{path} is not a smoothcert run file: choose another path.")
+    version = version_of(connection)
+    if version < 1:
+        raise RunError(damaged(path, f"an impossible format ({version})"))
+    if version > schema.VERSION:
+        raise InputError(f"{path} was written by a newer smoothcert (format {version}): upgrade smoothcert to open it.")
+    if schema.layout_of(connection) not in schema.layouts(version):
+        raise RunError(damaged(path, "tables that are not those of a run"))
+    _limit(connection, min(MOST_BYTES, size), MOST_COLUMNS)
+
+
+def check_pages(connection: sqlite3.Connection, check: str = "quick_check") -> None:
+    """Refuses damaged pages: to write between them could overwrite what is intact.
+
+    SQLite's check goes down a tree of pages for as long as the stack lasts; walking the rows, it stops at a depth of
+    20. So they are walked first.
+    """
+    for (table,) in connection.execute("SELECT name FROM sqlite_master").fetchall():
+        connection.execute(f"SELECT sum(1) FROM {table}").fetchone()
+    (report,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
+    if report != "ok":
+        raise sqlite3.DatabaseError(report)
+
+
+class Ration:
+    """So many bytes of rows and no more: a forged file may use a page many times, and yield rows for ever."""
+
+    def __init__(self, left: float) -> None:
+        self.left = left
+
+    def __call__(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        for row in rows:
+            self.left -= LEAST_BYTES + sum(len(value) for value in row if isinstance(value, bytes | str))
+            if self.left < 0:
+                raise sqlite3.DatabaseError(ENDLESS)
+            yield row
 
 
 def is_empty(connection: sqlite3.Connection) -> bool:
@@ -68,26 +222,9 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def check_pages(connection: sqlite3.Connection) -> None:
-    """Nothing is written into a file whose pages are damaged: it could overwrite what is intact."""
-    (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if report != "ok":
-        raise sqlite3.DatabaseError(report)
-
-
-def check_version(path: Path, connection: sqlite3.Connection) -> None:
-    if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
-        raise InputError(f"{path} is not a smoothcert run file: choose another path.")
-    for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master"):
-        # A view, a trigger or a computed column would be SQL of the file's that runs when it is read or written.
-        plain = kind == "table" and re.match(r"CREATE TABLE (?!.*\bAS\b)", str(text), re.IGNORECASE | re.DOTALL)
-        if not plain or name not in schema.TABLE_NAMES:
-            raise RunError(damaged(path, f"a {kind} {name!r} that does not belong there"))
-    version = version_of(connection)
-    if version < 1:
-        raise RunError(damaged(path, f"an impossible format ({version})"))
-    if version > schema.VERSION:
-        raise InputError(f"{path} was written by a newer smoothcert (format {version}): upgrade smoothcert to open it.")
+def input_columns(connection: sqlite3.Connection) -> str:
+    """What `schema.unpack_input` takes; files of format 1 have no checksum there."""
+    return "position, id, label, digest" + (", checksum" if version_of(connection) > 1 else "")
 
 
 @contextmanager
@@ -97,6 +234,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
         yield
     except SQLITE_ERRORS as error:
         message = printable(str(error))  # it may quote a damaged file
+        if message == "interrupted":
+            raise RunError(damaged(path, ENDLESS)) from None
         if "locked" in message:
             raise RunError(f"another process is writing {path}: wait for it, or choose another `out`.") from None
         if "full" in message:

@@ -7,7 +7,9 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,11 @@ from smoothcert.errors import RunError
 from smoothcert.plan import Plan
 from smoothcert.records import is_number, record, restore
 from smoothcert.sampling.blocks import Claim, Phase, Soft, Votes
-from smoothcert.store.older import flat_plan
+from smoothcert.store.older import OLDER_TABLES, flat_plan
 from smoothcert.text import printable
 
 APPLICATION_ID = 0x736D6365  # "smce"
+WRITING = 0x736D6377  # "smcw", while it is being written and its log belongs to it
 VERSION = 3
 MOST_SECONDS = 1e8
 MOST_TEXT = 1 << 16
@@ -49,8 +52,8 @@ MIGRATIONS: Mapping[int, str] = {
 }
 """SQL that brings a file of version k to version k + 1, so that older files open."""
 
+Layout = frozenset[tuple[str, ...]]
 PHASES = {phase.value for phase in Phase}
-TABLE_NAMES = {"meta", "inputs", "votes", "claims", "constants"}
 
 
 @dataclass(frozen=True)
@@ -209,25 +212,45 @@ def _checksum(values: tuple[Any, ...], pairs: bytes = b"") -> bytes:
     return hashlib.blake2b(repr(values).encode() + pairs, digest_size=8).digest()
 
 
-def create(connection: sqlite3.Connection) -> None:
+def create(connection: sqlite3.Connection, version: int = VERSION) -> None:
     """Makes the tables; the caller holds the transaction."""
-    for statement in TABLES.split(";"):
-        if statement.strip():
-            connection.execute(statement)
+    _execute(connection, TABLES if version == VERSION else OLDER_TABLES[version])
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute(f"PRAGMA user_version = {version}")
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate(connection: sqlite3.Connection, version: int = VERSION) -> None:
     """Brings a file of an older version up to this one."""
-    for version in range(connection.execute("PRAGMA user_version").fetchone()[0], VERSION):
-        for statement in MIGRATIONS[version].split(";"):
-            connection.execute(statement)
-        if version == 1:
+    for older in range(connection.execute("PRAGMA user_version").fetchone()[0], version):
+        _execute(connection, MIGRATIONS[older])
+        if older == 1:
             _add_checksums(connection)
-        if version == 2:
+        if older == 2:
             _write_nouns(connection)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute(f"PRAGMA user_version = {version}")
+
+
+def _execute(connection: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):
+        connection.execute(statement)
+
+
+def layout_of(connection: sqlite3.Connection) -> Layout:
+    """All that a file declares, word by word: tables, and what could be SQL of its own that runs when it is read."""
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    return frozenset(tuple(" ".join(str(text).split()) for text in row) for row in rows)
+
+
+@cache
+def layouts(version: int) -> frozenset[Layout]:
+    """What a file of this format can declare: made in it, or brought up to it from an older one."""
+    found = set()
+    for made in range(1, version + 1):
+        with closing(sqlite3.connect(":memory:")) as connection:
+            create(connection, made)
+            migrate(connection, version)
+            found.add(layout_of(connection))
+    return frozenset(found)
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:

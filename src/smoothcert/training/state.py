@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from smoothcert.errors import InputError, RunError
+from smoothcert.files import replace_whole
 from smoothcert.models.checkpoints import CONFIGURATION
 from smoothcert.training.configuration import Configuration, Epoch
 
@@ -112,6 +112,4 @@ class Folder:
         return save(plain, {CONFIGURATION: self.configuration.text, **about})
 
     def _write(self, name: str, content: bytes) -> None:
-        partial = self.path / f"{name}.part"
-        partial.write_bytes(content)
-        os.replace(partial, self.path / name)
+        replace_whole(self.path / name, lambda file: file.write(content))

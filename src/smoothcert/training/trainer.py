@@ -87,9 +87,12 @@ def train(
     return training.state.log
 
 
-def open_training_data(spec: str, *, resize: int | None = None, crop: int | None = None) -> Dataset:
-    """The data set that `spec` names; as training data, `digits` are those that are not held out."""
-    return digits(train=True) if spec == "digits" else open_data(spec, resize=resize, crop=crop)
+def open_training_data(spec: str, **how: Any) -> Dataset:
+    """The data set that `spec` names; as training data, `digits` are those that are not held out.
+
+    How images are read is said as to `open_data`.
+    """
+    return digits(train=True) if spec == "digits" else open_data(spec, **how)
 
 
 def _fixed_options(arch: str, data: Dataset) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,9 +18,6 @@ import torch
 from smoothcert.errors import InputError
 from smoothcert.sampling.engines.module import ModuleEngine, Network
 from smoothcert.sampling.identity import Identity
-
-EXTERNAL = re.compile(rb"\x6a[\x00-\xff]{1,3}\x0a\x08location\x12")
-"""How a tensor's `external_data` (field 13 of ONNX's TensorProto) begins: an entry whose key is `location`."""
 
 
 class OnnxEngine(ModuleEngine):
@@ -74,7 +70,7 @@ class OnnxFileEngine:
             content = path.read_bytes()
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}): check the path.") from None
-        if EXTERNAL.search(content):
+        if _leans_on_files(content, path):
             raise InputError(
                 f"{path} keeps its weights in files beside it, which its fingerprint would not cover: save it as one "
                 f"file, with onnx.save_model(model, path, save_as_external_data=False)."
@@ -129,6 +125,26 @@ class Graph:
 
     def _run(self, rows: Any) -> Any:
         return self._session.run(None, {self._name: rows})[0]
+
+
+def _leans_on_files(content: bytes, path: Path) -> bool:
+    """Does any tensor of a model, wherever it stands in it, say that its values are in another file?"""
+    try:
+        from onnx import ModelProto, TensorProto
+    except ImportError:
+        raise InputError("ONNX models need onnx: pip install 'smoothcert[onnx]'.") from None
+    try:
+        messages: list[Any] = [ModelProto.FromString(content)]
+    except Exception:  # protobuf has errors of its own for each way in which it is implemented
+        raise InputError(f"ONNX Runtime cannot open {path} (it is no ONNX model): check the file.") from None
+    while messages:
+        message = messages.pop()
+        if isinstance(message, TensorProto) and (message.external_data or message.data_location):
+            return True
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                messages += value if isinstance(value, Sequence) else [value]
+    return False
 
 
 def import_runtime() -> Any:

@@ -1,0 +1,74 @@
+"""Files that are written: whole or not at all, under names that nobody can have prepared."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from smoothcert.errors import InputError
+
+SQLITE = b"SQLite format 3"
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """`replace_whole`, with a sentence where it cannot be done; a run is never replaced."""
+    try:
+        if path.is_file() and path.open("rb").read(len(SQLITE)) == SQLITE:
+            raise InputError(f"{path} is a run file: choose another `out`.")
+        replace_whole(path, write)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}): choose another path.") from None
+
+
+def replace_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file completely or leaves what was there; a link is replaced, and not followed.
+
+    `write` is given a new file in the same folder. Synced, it takes the name of the old one.
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no plain file: choose another path.")
+    partial = unpredictable(path)
+    try:
+        with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text like that."""
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+@contextmanager
+def as_text(file: BinaryIO) -> Iterator[TextIO]:
+    """The file to write text into, its line ends as they are given."""
+    text = TextIOWrapper(file, encoding="utf-8", newline="")
+    yield text
+    text.detach()
+
+
+def unpredictable(path: Path, name: str = ".smoothcert-{}.part") -> Path:
+    """A name beside the path's that nobody can have planted a link at."""
+    return path.with_name(name.format(secrets.token_hex(8)))
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder last; not every file system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,351 @@
+"""Nothing that lies beside a run file, or takes its place, harms a reader's files or a writer's votes."""
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import struct
+import sys
+import time
+from contextlib import contextmanager, suppress
+from itertools import count
+
+import pytest
+
+from interruptible import certify, classify, votes
+from smoothcert import InputError, RunError, open_run
+from smoothcert.store import file as run_file
+from smoothcert.store.doctor import diagnose
+from smoothcert.store.file import RunFile
+from smoothcert.store.schema import WRITING
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and not p.is_symlink()}
+
+
+@pytest.fixture
+def run(tmp_path):
+    certify(tmp_path / "run.smoothcert", n=100)
+    return tmp_path / "run.smoothcert"
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A run killed in the middle, with its log."""
+    path = tmp_path_factory.mktemp("killed") / "run.smoothcert"
+    with writing(path):
+        pass
+    return path
+
+
+@pytest.fixture
+def stopped(killed, tmp_path):
+    """A copy of it."""
+    shutil.copytree(killed.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / killed.name
+
+
+@contextmanager
+def writing(path):
+    """While another process has drawn half a run, and waits; it is killed in the end."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["smoothcert", "interruptible"])
+    ours, theirs = context.Pipe()
+    process = context.Process(target=certify_half, args=(path, theirs))
+    process.start()
+    assert ours.poll(120)
+    ours.recv()
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+
+def certify_half(path, pipe):
+    run_file.COMMIT_SECONDS = 0.0
+    certify(path, at_call(200, lambda: (pipe.send("half"), time.sleep(600))))
+
+
+def at_call(number, act):
+    """The model, which at one of its calls does something else as well."""
+    calls = count()
+
+    def model(batch):
+        if next(calls) == number:
+            act()
+        return classify(batch)
+
+    model.__module__, model.__qualname__ = classify.__module__, classify.__qualname__
+    return model
+
+
+def journal_naming(victim, database):
+    """A journal that SQLite takes for hot, and whose end names a file that belongs to it."""
+    magic = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+    pages = len(database) // 4096
+    header = magic + struct.pack(">IIIII", 0, 7, pages, 512, 4096)
+    name = os.fsencode(victim)
+    lock_page = (1 << 30) // 4096 + 1
+    tail = struct.pack(">I", lock_page) + name + struct.pack(">II", len(name), sum(name) % (1 << 32)) + magic
+    return header.ljust(512, b"\0") + tail
+
+
+READERS = (open_run, diagnose, RunFile.plan_of, lambda path: RunFile.open_to_write(path).close())
+
+
+@pytest.mark.parametrize("read", READERS, ids=["show", "doctor", "plan", "certify"])
+def test_a_journal_that_names_another_file_deletes_nothing(run, tmp_path, read):
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    run.with_name(run.name + "-journal").write_bytes(journal_naming(victim, run.read_bytes()))
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="-journal is not smoothcert's"):
+        read(run)
+    assert contents(tmp_path) == before
+
+
+def test_the_forged_journal_would_delete_it(run, tmp_path):
+    """So that the test above is one."""
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    run.with_name(run.name + "-journal").write_bytes(journal_naming(victim, run.read_bytes()))
+    with sqlite3.connect(run) as db:
+        db.execute("SELECT * FROM meta").fetchall()
+    db.close()
+    assert not victim.exists()
+
+
+def test_no_journal_is_ever_made(tmp_path):
+    """The kernel tells of every file that comes into being: the run, its log and the index of that, no more."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "inotify_init1"):
+        pytest.skip("Linux tells of new files by inotify")
+    watch = library.inotify_init1(os.O_NONBLOCK)
+    assert library.inotify_add_watch(watch, os.fsencode(tmp_path), 0x100) > 0
+    for _ in range(2):
+        certify(tmp_path / "run.smoothcert", n=100)
+    told = os.read(watch, 1 << 16)
+    os.close(watch)
+    assert b"run.smoothcert-wal" in told
+    assert b"-journal" not in told
+
+
+def test_a_killed_run_is_read_without_a_change(stopped, tmp_path):
+    before = contents(tmp_path)
+    assert 0 < len(open_run(stopped)) < 12
+    assert diagnose(stopped).healthy
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("index", [b"", bytes(32768), b"\xff" * 32768, b"x"])
+def test_an_index_that_nobody_holds_is_not_believed(stopped, index):
+    known = len(open_run(stopped))
+    stopped.with_name(stopped.name + "-shm").write_bytes(index)
+    assert len(open_run(stopped)) == known
+    assert stopped.with_name(stopped.name + "-shm").read_bytes() == index
+
+
+def test_a_log_without_its_index(stopped, tmp_path, uninterrupted):
+    known, before = len(open_run(stopped)), contents(tmp_path)
+    stopped.with_name(stopped.name + "-shm").unlink()
+    assert len(open_run(stopped)) == known
+    del before[stopped.name + "-shm"]
+    assert before.items() <= contents(tmp_path).items()
+    assert votes(certify(stopped)) == uninterrupted
+
+
+def linked(path, victim):
+    path.symlink_to(victim)
+
+
+def hard_linked(path, victim):
+    path.hardlink_to(victim)
+
+
+def piped(path, victim):
+    os.mkfifo(path)
+
+
+def foldered(path, victim):
+    path.mkdir()
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("plant", [linked, hard_linked, piped, foldered])
+def test_what_is_planted_beside_a_run(run, tmp_path, ending, plant):
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    plant(run.with_name(run.name + ending), victim)
+    before = contents(tmp_path)
+    for read in READERS:
+        with pytest.raises(InputError, match="move it away"):
+            read(run)
+    assert contents(tmp_path) == before
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("plant", [piped, foldered])
+def test_what_is_no_file(tmp_path, plant):
+    plant(tmp_path / "run.smoothcert", None)
+    with pytest.raises(InputError, match="there is no run file"):
+        open_run(tmp_path / "run.smoothcert")
+    with pytest.raises(InputError, match="no plain file"):
+        certify(tmp_path / "run.smoothcert")
+
+
+def test_links_to_a_run(run, tmp_path):
+    """One is read, and gone on with, under its own name; none makes a file."""
+    folder = tmp_path / "links"
+    folder.mkdir()
+    (folder / "run.smoothcert").symlink_to(run)
+    (folder / "none.smoothcert").symlink_to(tmp_path / "victim")
+    assert votes(open_run(folder / "run.smoothcert")) == votes(certify(folder / "run.smoothcert", n=100))
+    with pytest.raises(InputError, match="a link to nothing"):
+        certify(folder / "none.smoothcert")
+    assert {p.name for p in tmp_path.iterdir()} == {"links", run.name}
+    assert {p.name for p in folder.iterdir()} == {"run.smoothcert", "none.smoothcert"}
+
+
+def test_an_empty_file_does_not_cost_its_log(stopped):
+    log = stopped.with_name(stopped.name + "-wal")
+    before = log.read_bytes()
+    stopped.write_bytes(b"")
+    for read in (open_run, certify):
+        with pytest.raises(InputError, match=r"holds no run yet|votes of a run that is not there"):
+            read(stopped)
+    stopped.unlink()
+    with pytest.raises(InputError, match="votes of a run that is not there"):
+        certify(stopped)
+    assert log.read_bytes() == before
+    assert not stopped.exists()
+
+
+def test_a_killed_run_that_was_moved_without_its_log(stopped, tmp_path, uninterrupted, caplog):
+    moved, log = tmp_path / "moved.smoothcert", stopped.with_name(stopped.name + "-wal")
+    known = len(open_run(stopped))
+    stopped.rename(moved)
+    with caplog.at_level(logging.WARNING):
+        assert len(open_run(moved)) < known
+    assert "parted from its log" in caplog.text
+    before = moved.read_bytes(), log.read_bytes()
+    with pytest.raises(RunError, match="parted from its log"):
+        certify(moved)
+    assert (moved.read_bytes(), log.read_bytes()) == before
+    log.rename(tmp_path / "moved.smoothcert-wal")
+    assert len(open_run(moved)) == known
+    assert votes(certify(moved)) == uninterrupted
+
+
+def test_a_writer_killed_between_the_log_and_the_last_change(run, uninterrupted, caplog):
+    """It has put the log into the file and deleted it, and not yet said so: that is no lost log."""
+    with sqlite3.connect(run) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    db.close()
+    assert len(open_run(run)) == 12
+    assert not caplog.text
+    assert {p.name for p in run.parent.iterdir()} == {run.name}
+    assert len(certify(run, n=100)) == 12
+
+
+def test_a_second_writer_under_another_name(tmp_path):
+    path, other = tmp_path / "run.smoothcert", tmp_path / "other.smoothcert"
+    with writing(path):
+        other.hardlink_to(path)
+        before = contents(tmp_path)
+        for name in (path, other):
+            with pytest.raises(RunError, match="another process is writing"):
+                certify(name)
+        assert contents(tmp_path) == before
+    with pytest.raises(RunError, match="parted from its log"):
+        certify(other)
+    assert 0 < len(open_run(path)) < 12
+
+
+def test_a_second_writer_of_this_process_under_another_name(tmp_path, uninterrupted):
+    path, other = tmp_path / "run.smoothcert", tmp_path / "other.smoothcert"
+
+    def certify_again():
+        other.hardlink_to(path)
+        with pytest.raises(RunError, match="another process is writing"):
+            certify(other)
+
+    assert votes(certify(path, at_call(50, certify_again))) == uninterrupted
+
+
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "removed"])
+def test_a_run_that_is_replaced_while_it_is_written(tmp_path, uninterrupted, monkeypatch, replaced):
+    monkeypatch.setattr(run_file, "COMMIT_SECONDS", 0.0)
+    path, other = tmp_path / "run.smoothcert", tmp_path / "other.smoothcert"
+    certify(other, n=100)
+    theirs = other.read_bytes()
+    with pytest.raises(
+        RunError, match="was replaced or removed while it was written: all that was drawn is in"
+    ) as told:
+        certify(path, at_call(200, lambda: other.replace(path) if replaced else path.unlink()))
+    left = {p.name for p in tmp_path.iterdir()} - {other.name}
+    if replaced:
+        assert path.read_bytes() == theirs
+    (saved,) = left - {path.name}
+    assert saved in str(told.value)
+    assert len(open_run(tmp_path / saved)) >= 5
+    assert votes(certify(tmp_path / saved)) == uninterrupted
+
+
+def test_a_run_that_is_moved_while_it_is_written(tmp_path, uninterrupted, monkeypatch):
+    monkeypatch.setattr(run_file, "COMMIT_SECONDS", 0.0)
+    path, moved = tmp_path / "run.smoothcert", tmp_path / "moved.smoothcert"
+    with pytest.raises(RunError, match="was moved while it was written"):
+        certify(path, at_call(200, lambda: path.rename(moved)))
+    assert {p.name for p in tmp_path.iterdir()} == {moved.name}
+    assert len(open_run(moved)) >= 5
+    assert votes(certify(moved)) == uninterrupted
+
+
+def test_a_call_that_writes_nothing_leaves_nothing(tmp_path):
+    RunFile.open_to_write(tmp_path / "run.smoothcert").close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_says_that_it_is_being_written(killed, run):
+    """So that it can be told from one whose log is no longer needed."""
+    assert killed.read_bytes()[68:72] == WRITING.to_bytes(4, "big")
+    assert run.read_bytes()[68:72] == b"smce"
+
+
+def deep(content, pages):
+    """A run whose votes hang at the end of so long a chain of pages."""
+    db = sqlite3.connect(":memory:")
+    db.deserialize(content)
+    (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'inputs'").fetchone()
+    db.close()
+    forged, count = bytearray(content), len(content) // 4096
+    forged += forged[4096 * (root - 1) : 4096 * root]
+
+    def link(child):
+        return struct.pack(">BHHHBI", 5, 0, 0, 4096, 0, child).ljust(4096, b"\0")
+
+    forged[4096 * (root - 1) : 4096 * root] = link(count + 2)
+    forged += b"".join(link(number + 1) for number in range(count + 2, count + pages + 1)) + link(count + 1)
+    forged[28:32] = struct.pack(">I", len(forged) // 4096)
+    return bytes(forged)
+
+
+@pytest.mark.slow
+def test_a_tree_of_pages_deeper_than_the_stack(run):
+    run.write_bytes(deep(run.read_bytes(), 100_000))
+    process = multiprocessing.get_context("forkserver").Process(target=read_all, args=(run,))
+    process.start()
+    process.join(300)
+    assert process.exitcode == 0
+
+
+def read_all(path):
+    for read in READERS:
+        with suppress(InputError, RunError):
+            read(path)
+    sys.exit(0)
