@@ -61,7 +61,7 @@ def _identity(text: str) -> dict[str, str] | str:
 
 
 def _precision(engine: str, versions: str, device: str) -> str:
-    """What these formats did not say: float32, unless bf16 was asked for; on CUDA with tf32 convolutions, torch's default.
+    """What these formats did not say: float32, unless bf16 was asked for; on CUDA with torch's usual tf32 convolutions.
 
     Of a callable and of an .onnx file, which torch has no part in, nobody can tell.
     """
