@@ -21,7 +21,7 @@ from smoothcert.plan import Labels
 from smoothcert.store.export import export_run
 from smoothcert.store.file import RunFile
 
-PLAN = {"sigma": 0.3, "n0": 50, "n": 730, "batch": 64, "votes": "softmax", "temperature": 0.5, "limit": 6}
+PLAN = {"sigma": 0.3, "n0": 50, "n": 730, "batch": 64, "votes": "softmax", "temperature": 0.5, "limit": 6, "seed": 0}
 
 
 def soft_run(out, model=classify, **changes):

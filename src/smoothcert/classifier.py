@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.certification import Care, certify_into
 from smoothcert.certification.drawing import OnProgress, collect
-from smoothcert.certification.planning import constant_of, job_of, noise_error, noise_of, open_machine
+from smoothcert.certification.planning import (
+    constant_of,
+    job_of,
+    noise_error,
+    noise_of,
+    open_machine,
+    require_separate_rows,
+)
 from smoothcert.checks import check_level, check_whole, less_error
 from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
@@ -58,7 +65,7 @@ class SmoothedClassifier:
         self.seed = fresh_seed() if self.setting.seed is None else self.setting.seed
         self._engines = model if isinstance(model, Engines) else Engines(model)
         self._machine = ThisProcess(self._engines.open(str(self.setting.engine)), 0, "")
-        self._chosen_for = 0
+        self._chosen_for, self._separate_at = 0, set[int]()
         self._counted: defaultdict[str, int] = defaultdict(int)
         self.noise = noise_of(self.classifier)
 
@@ -142,7 +149,8 @@ class SmoothedClassifier:
 
         Parts of a run that are certified by `shard` are joined by `store.shards.merge_runs`. With a `cluster` its
         workers draw, and this process writes. Thumbnails are kept as `images`. `check_determinism` draws some votes
-        again at the end; where they are others the run certifies nothing. Engine and batch are measured unless the
+        again at the end, in other batches: if the model is random, or its rows see each other, so that they come out
+        otherwise, the run certifies nothing. Engine and batch are measured unless the
         classifier was given them, and kept in the file with the seed: a resumed run uses them again.
         """
         selecting, asking = split(given, Selection, Question)
@@ -203,14 +211,18 @@ class SmoothedClassifier:
         if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
             machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
             assert isinstance(machine, ThisProcess)
-            self._machine, self._chosen_for = machine, draws
+            self._machine, self._chosen_for, self._separate_at = machine, draws, set()
 
     def _collect(self, inputs: list[Input], schedule: Schedule, last: Phase) -> Tally:
         """The votes that a schedule wants, with the chosen engine and batch, or a smaller one where fewer rows than
         that are wanted at a time."""
         at_most = BLOCK * len(inputs) if schedule.looks else self._machine.batch
         setting = self.setting.settled(self.engine.identity, min(self._machine.batch, at_most), self.seed)
-        executor = self._machine.executor(inputs.__getitem__, job_of(self.classifier, setting))
+        job = job_of(self.classifier, setting)
+        if job.batch not in self._separate_at:
+            require_separate_rows(self.model, self._machine, inputs[0], job)
+            self._separate_at.add(job.batch)
+        executor = self._machine.executor(inputs.__getitem__, job)
         return collect(executor, schedule, self.classifier, len(inputs), last)
 
 

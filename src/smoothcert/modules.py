@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from smoothcert.errors import InputError
 
@@ -25,6 +26,13 @@ def require_module(model: Any, why: str) -> torch.nn.Module:
 def device_of(module: torch.nn.Module) -> torch.device:
     """Where the module's weights are."""
     return next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+
+
+def batch_statistics(module: torch.nn.Module) -> str | None:
+    """The name of the first batch norm that takes its statistics from the batch though the module is evaluating."""
+    with evaluating(module):
+        norms = ((name, m) for name, m in module.named_modules() if isinstance(m, _BatchNorm))
+        return next((name for name, m in norms if m.training or m.running_mean is None), None)
 
 
 @contextmanager

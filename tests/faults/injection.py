@@ -1,5 +1,6 @@
 """Faults, and a small run that they happen to. Each fault returns how often it struck."""
 
+import itertools
 import multiprocessing
 import os
 import random
@@ -31,11 +32,12 @@ KILLS = 8
 FINISHED, INTERRUPTED, FAILED, REFUSED = 0, 130, 3, 4
 pause = 0.0
 listeners = []
+calls, BEFORE = itertools.count(), 3  # one call counts the classes, two check the rows
 
 
 def classify(batch):
     """The model: the votes of `interruptible.classify`, as slowly as a child is told to."""
-    if listeners and len(batch) == interruptible.PLAN["batch"]:  # one row is the call that counts the classes
+    if listeners and next(calls) == BEFORE:
         listeners.pop().send("drawing")
     time.sleep(pause)
     return interruptible.classify(batch)

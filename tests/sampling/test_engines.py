@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from interruptible import certify_dataset
+from interruptible import certify, certify_dataset
 from smoothcert import InputError, SmoothedClassifier
 from smoothcert.models import build
 from smoothcert.sampling import choice
@@ -18,7 +18,9 @@ from smoothcert.sampling.choice import choose_engine
 from smoothcert.sampling.engines import Engines, HalvingEngine, name_of, open_engine
 from smoothcert.sampling.engines.agreement import agree, count_differences
 from smoothcert.sampling.engines.folding import fold_batch_norms
+from smoothcert.sampling.engines.module import shortened
 from smoothcert.store.file import RunFile
+from smoothcert.store.shards import merge_runs
 
 X = np.random.default_rng(0).random((3, 8, 8)).astype(np.float32)
 ROWS = torch.from_numpy(X) + 0.5 * torch.randn((40, *X.shape), generator=torch.Generator().manual_seed(0))
@@ -121,6 +123,49 @@ def test_autocast_is_asked_for_by_name(module):
     assert half.dtype == torch.bfloat16
     assert (half.argmax(1) == scores(module, "torch").argmax(1)).float().mean() > 0.8
     assert open_engine(module, "torch+bf16").identity != open_engine(module, "torch").identity
+
+
+@pytest.fixture
+def settings():
+    """torch's settings of float32, put back afterwards."""
+    kinds = [torch.backends.mkldnn.conv, torch.backends.mkldnn.matmul, torch.backends.cudnn.conv]
+    kinds.append(torch.backends.cuda.matmul)
+    before = [kind.fp32_precision for kind in kinds]
+    yield
+    for kind, precision in zip(kinds, before, strict=True):
+        kind.fp32_precision = precision
+
+
+def test_the_identity_says_where_float32_is_shortened(settings):
+    """Whichever way torch was told so; on CUDA convolutions are unless told otherwise."""
+    layer = nn.Linear(2, 2)
+    engine = open_engine(layer)
+    assert (engine.identity.precision, shortened("cuda")) == ("float32", " with tf32 convolutions")
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert shortened("cuda") == " with tf32 convolutions and tf32 products"
+    torch.backends.cudnn.conv.fp32_precision = torch.backends.cuda.matmul.fp32_precision = "ieee"
+    assert shortened("cuda") == ""
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    assert engine.identity.precision == "float32 with bf16 products"
+    assert open_engine(nn.Sequential(layer, nn.Linear(2, 2).double())).identity.precision.startswith("float32+float64")
+    assert open_engine(layer.double()).identity.precision == "float64"
+
+
+def test_runs_in_another_arithmetic_are_not_parts_of_one(settings, tmp_path):
+    """Neither resumed nor merged, and their certificates are not equal."""
+    torch.manual_seed(0)
+    model, parts = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), [tmp_path / "1", tmp_path / "2"]
+    asked = {"engine": "torch", "n": 200}
+    first = certify(parts[0], model, shard=(1, 2), **asked)
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    with pytest.raises(InputError, match=r"started with engine = .* in float32, not .* in float32 with bf16 products"):
+        certify(parts[0], model, shard=(1, 2), **asked)
+    certify(parts[1], model, shard=(2, 2), **asked)
+    with pytest.raises(InputError, match=r"shards of different runs .*float32 with bf16 products"):
+        merge_runs(parts, tmp_path / "whole")
+    other = certify(tmp_path / "other", model, shard=(1, 2), **asked)
+    assert [c.radius for c in other.certificates()] == [c.radius for c in first.certificates()]
+    assert other.certificates() != first.certificates()
 
 
 def test_in_lanes_each_batch_has_one_thread():

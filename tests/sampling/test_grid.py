@@ -7,13 +7,14 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import special, stats
 
 from smoothcert import InputError, SmoothedClassifier, certify_counts, open_run
 from smoothcert.data import as_dataset
 from smoothcert.sampling.blocks import Phase, noise_key
-from smoothcert.sampling.noise import Gaussian, Grid, open_noise
-from smoothcert.sampling.noise.thresholds import thresholds
+from smoothcert.sampling.noise import Gaussian, Grid, grid, open_noise
+from smoothcert.sampling.noise.philox import philox
+from smoothcert.sampling.noise.thresholds import threshold, thresholds
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SIGMAS = (0.12, 0.25, 0.5, 1.0, 2.0)
@@ -119,10 +120,10 @@ class TestDistribution:
 
 
 def test_the_classifier_gets_the_floats_that_the_readers_make():
-    grid, integers = Grid(0.5, 255), np.arange(-5000, 5000)
+    noise, integers = Grid(0.5, 255), np.arange(-5000, 5000)
     rows = torch.from_numpy(integers.astype(np.float32))[:, None].clone()
     x = torch.tensor([np.float32(77) / np.float32(255)])
-    grid.add(x, rows)
+    noise.add(x, rows)
     np.testing.assert_array_equal(rows.numpy()[:, 0], (integers + 77).astype(np.float32) / np.float32(255))
 
 
@@ -186,6 +187,51 @@ def test_off_the_grid_the_sum_of_input_and_noise_is_rounded(x):
     p = stats.norm.sf((5.5 - 10 * x) / 2)
     count = smoothed.count(np.array([x]), 20_000)[1]
     assert stats.binomtest(int(count), 20_000, p).pvalue > 1e-4
+
+
+SHIFTS = np.array([0.0, 1e-30, 0.31, 0.4999, 0.5, -0.123, 0.77], dtype=np.float32)
+
+
+class TestOffTheGrid:
+    @pytest.mark.parametrize(("sigma", "levels"), [(0.12, 255), (2.0, 255), (0.25, 16), (0.5, 1)])
+    def test_a_draw_is_the_number_of_thresholds_at_most_its_word(self, sigma, levels):
+        """Against the distribution function of round(x + noise) to 50 digits."""
+        x, rows = SHIFTS / levels, np.empty((60, len(SHIFTS)), dtype=np.float32)
+        Grid(sigma, levels).streams(x, CPU)(keys(1)[0]).fill(rows)
+        words = philox(keys(1)[0]).bit_generator.random_raw(rows.size).reshape(rows.shape)
+        near = np.rint(x * np.float32(levels)).astype(int)
+        with mpmath.workdps(50):
+            steps = mpmath.mpf(sigma) * levels
+            for (_, j), word, k in zip(np.ndindex(rows.shape), words.flat, rows.flat, strict=True):
+                lower, upper = (
+                    mpmath.ncdf((near[j] + int(k) + half - mpmath.mpf(float(x[j])) * levels) / steps)
+                    for half in (mpmath.mpf("-0.5"), mpmath.mpf("0.5"))
+                )
+                assert mpmath.nint(2**64 * lower) <= int(word) < mpmath.nint(2**64 * upper)
+
+    def test_the_quick_way_decides_as_the_thresholds_do(self, monkeypatch):
+        x, noise, found = SHIFTS / 16, Grid(0.25, 16), []
+        for undecided in (grid.UNDECIDED, 0.5):
+            monkeypatch.setattr(grid, "UNDECIDED", undecided)
+            found.append(np.empty((200, len(x)), dtype=np.float32))
+            noise.streams(x, CPU)(keys(1)[0]).fill(found[-1])
+        np.testing.assert_array_equal(*found)
+
+    def test_float64_is_far_more_exact_than_it_has_to_be(self):
+        """At σ = 4096 steps, the most there are, s Φ⁻¹ errs by less than a thousandth of what is left undecided."""
+        tails = np.concatenate([10 ** np.random.default_rng(0).uniform(-19.5, np.log10(0.5), 300), [2.0**-65, 0.5]])
+        with mpmath.workdps(50):
+            for p in tails:
+                exact = -mpmath.sqrt(2) * mpmath.erfinv(1 - 2 * mpmath.mpf(float(p)))
+                assert abs(mpmath.mpf(float(special.ndtri(p))) - exact) * 4096 < grid.UNDECIDED / 1000
+
+    @pytest.mark.parametrize("shift", [0.3, -0.45])
+    def test_no_more_bins_than_the_error_counts(self, shift):
+        """One threshold more than on the grid, at most, is among the 64-bit integers."""
+        for sigma, levels in GRIDS:
+            on_grid, reach = len(thresholds(sigma, levels)), len(thresholds(sigma, levels)) // 2 + 3
+            off = [threshold(k - 0.5, shift, sigma, levels) for k in range(-reach, reach + 1)]
+            assert sum(0 < t < 2**64 for t in off) <= on_grid + 1
 
 
 class TestTheLevel:

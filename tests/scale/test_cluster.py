@@ -13,7 +13,7 @@ import torch
 
 import interruptible
 from interruptible import IMAGES
-from scale.moody import DIE, RAISE, moody, unhurried
+from scale.moody import DIE, RAISE, moody, sociable, unhurried
 from smoothcert import InputError, RunError, open_run
 from smoothcert.bounds.sequential import SequentialPlan
 from smoothcert.plan import Cluster, Softmax, Sparsemax
@@ -93,6 +93,13 @@ def test_soft_votes_are_those_of_one_process(workers, kind):
     there = outcome(cluster, soft())
     assert all(sums for *_, sums in there[0].values())
     assert there == outcome(here, soft())
+
+
+def test_rows_that_see_each_other_are_found_by_a_worker(nodes, workers, tmp_path):
+    assert workers.fault(inputs(0), job()) is None
+    with nodes.added(1), pytest.raises(InputError, match="gives the same rows other answers"):
+        interruptible.certify(tmp_path / "run", sociable, cluster=Cluster(nodes.address, workers=1))
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("schedule", [fixed, adaptive])
@@ -206,7 +213,7 @@ def test_workers_that_differ_are_refused(nodes):
 def test_the_command_line_with_workers_of_its_own(tmp_path):
     """One process more, and the same certificates; nothing of Ray's is on the screen."""
     command = [sys.executable, "-m", "smoothcert", "certify", "digits_cnn", "digits", "--sigma", "0.25"]
-    command += ["--limit", "4", "--n", "500", "--batch", "100", "--out"]
+    command += ["--limit", "4", "--n", "500", "--batch", "100", "--seed", "0", "--out"]
     shown = []
     for name, more in (("here", []), ("there", ["--workers", "1"])):
         done = subprocess.run([*command, name, *more], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -301,7 +301,7 @@ def with_shares(kind, **question):
         ),
         (
             {"engine": "torch (torch 2.13.0) on cuda"},
-            with_noun("setting", engine=Identity("torch", "torch 2.13.0", "cuda", "tf32")),
+            with_noun("setting", engine=Identity("torch", "torch 2.13.0", "cuda", "float32 with tf32 convolutions")),
         ),
         ({"engine": "", "batch": 0}, with_noun("setting", engine="auto", batch="auto")),
     ],

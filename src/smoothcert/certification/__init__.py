@@ -17,6 +17,7 @@ from smoothcert.certification.planning import (
     noise_of,
     open_machine,
     refuse_another,
+    require_separate_rows,
     resumed,
     settle,
     verify,
@@ -25,6 +26,7 @@ from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.data import Dataset
 from smoothcert.errors import RunError
 from smoothcert.plan import Plan
+from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engines
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
@@ -65,6 +67,8 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
             xs = [dataset[row].array for row in rows[:VERIFIED_INPUTS]]
             verify(engines, machine, xs, asked.classifier.sigma)
         plan = settle(asked, machine)
+        job = job_of(plan.classifier, plan.setting)
+        require_separate_rows(engines.model, machine, Input(first.id, first.array), job)
         with RunFile.open_to_write(path) as file:
             if file.plan is None:
                 file.declare(plan, info_of(engines.model, care.model_name, dataset))
@@ -73,7 +77,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
                 if file.rejected not in (None, UNCHECKED):
                     raise RunError(f"{path} certifies nothing: {file.rejected}")
             inputs = Inputs(file, dataset, rows, plan.classifier, care.images)
-            executor = machine.executor(inputs, job_of(plan.classifier, plan.setting))
+            executor = machine.executor(inputs, job)
             draw(file, executor, plan, care.on_progress)
             if care.check_determinism or file.rejected == UNCHECKED:
                 require_determinism(file, executor, plan.setting.known_seed)

@@ -21,10 +21,11 @@ from smoothcert.checks import less_error
 from smoothcert.data import Dataset
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.constant import check_source, scores_constant
-from smoothcert.modules import Model, require_module
+from smoothcert.modules import Model, batch_statistics, require_module
 from smoothcert.options import AUTO
 from smoothcert.plan import Classifier, Plan, Question, Setting, differences
 from smoothcert.plan.question import PRODUCT
+from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.choice import ThisProcess, choose_engine
 from smoothcert.sampling.engines import Engines, name_of
 from smoothcert.sampling.engines.agreement import count_differences
@@ -116,6 +117,19 @@ def verify(engines: Engines, machine: Machine, xs: Sequence[NDArray[np.float32]]
     )
     shown = f"{differ} of {VERIFIED_DRAWS:,}"
     logger.info("%s: %s labels differ from those of eager PyTorch", machine.identity, shown)
+
+
+def require_separate_rows(model: Model, machine: Machine, source: Input, job: Job) -> None:
+    """Refuses a model that gives itself away before the first draw: one whose rows see each other, or a random one."""
+    found = machine.fault(source, job)
+    if found is None:
+        return
+    norm = batch_statistics(model) if isinstance(model, torch.nn.Module) else None
+    why = f", for its batch norm {norm!r} is in training mode or has no running statistics" if norm is not None else ""
+    raise InputError(
+        f"the model {found}{why}: a certificate is about one input, so make its answer to a row depend on nothing but "
+        f"that row."
+    )
 
 
 def count_classes(engines: Engines, dataset: Dataset) -> int:

@@ -1,4 +1,4 @@
-"""Drawing stored votes again: a model that changed, or that is not deterministic, gives itself away."""
+"""Drawing stored votes again: a model that changed, is random, or whose rows see each other, gives itself away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smoothcert.store.file import RunFile
 REDRAWN, MOST_REDRAWN, MOST_DIVIDED = 0.02, 100_000, 10
 """What is drawn again: this share of the rows, about so many draws at most, and so many of the most divided rows."""
 
-UNCHECKED = "it is not known yet whether its model is deterministic, so let certify end, or run it again."
+UNCHECKED = "its model is still being checked, so let certify end, or run it again."
 """Stands in the file while that is being found out."""
 
 
@@ -37,7 +37,7 @@ def recompute(file: RunFile, executor: Draws, stored: Votes) -> None:
 
 
 def require_determinism(file: RunFile, executor: Draws, seed: int) -> None:
-    """Draws a share of the stored rows again, and the most divided ones; one that differs voids the run.
+    """Draws a share of the stored rows again, and the most divided ones, among others; one that differs voids the run.
 
     Until this ends well the file certifies nothing, so that whatever stops it leaves no doubtful certificate.
     """
@@ -50,8 +50,9 @@ def require_determinism(file: RunFile, executor: Draws, seed: int) -> None:
     changed = _changed(executor, list(rows.values()))
     if changed:
         file.reject(
-            f"its model is not deterministic (input number {changed[0].position}, drawn again, got other votes), so "
-            f"switch off what is random in it (dropout, racing kernels) and start a new run with another `out`."
+            f"its model is not one function of one input (input number {changed[0].position}, drawn again, got other "
+            f"votes), so switch off what is random in it (dropout, racing kernels) or looks at other rows, and start a "
+            f"new run with another `out`."
         )
         raise RunError(f"{file.path} certifies nothing: {file.rejected}")
     file.reject(None)

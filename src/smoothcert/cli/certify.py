@@ -63,7 +63,7 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
             bool,
             typer.Option(
                 "--check-determinism",
-                help="Draw some votes again at the end: they must be the same.",
+                help="Draw some votes again at the end: finds random models, and rows that see each other.",
                 rich_help_panel=ENGINE,
             ),
         ] = False,

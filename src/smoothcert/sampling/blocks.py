@@ -29,6 +29,7 @@ class Phase(str, Enum):
     PREDICT = "predict"
     COUNT = "count"
     ATTACK = "attack"
+    CHECK = "check"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from smoothcert.sampling.engines.agreement import agree
 from smoothcert.sampling.engines.module import BF16
 from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.identity import Identity
+from smoothcert.sampling.separation import fault
 
 EAGER = ("torch", "torch+folded", "torch+folded+channels-last")
 FEW = 20  # batches that are run sooner than measured
@@ -42,6 +43,9 @@ class ThisProcess:
 
     def executor(self, inputs: Callable[[int], Input], job: Job) -> Executor:
         return Executor(self.engine, inputs, job)
+
+    def fault(self, source: Input, job: Job) -> str | None:
+        return fault(self.engine, source, job)
 
     def __enter__(self) -> ThisProcess:
         return self

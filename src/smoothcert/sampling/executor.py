@@ -182,7 +182,8 @@ class Executor:
                     s.drawn.set()
         return rows
 
-    def _forward(self, rows: torch.Tensor) -> torch.Tensor:
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """The model's answers to a batch; what it raises is said in one sentence."""
         try:
             return self.engine(rows)
         except (InputError, RunError):
@@ -200,7 +201,7 @@ class Executor:
         for _, group in groupby(segments, key=lambda s: id(s.x)):
             same = list(group)
             self.job.noise.add(same[0].x, rows[same[0].start : same[-1].stop])
-        output = self._forward(rows)
+        output = self.forward(rows)
         used = segments[-1].stop
         if output.shape[:1] != rows.shape[:1] or output.ndim not in (1, 2):
             raise InputError(

@@ -38,6 +38,9 @@ class Machine(Protocol):
 
     def executor(self, inputs: Callable[[int], Input], job: Job) -> Draws: ...
 
+    def fault(self, source: Input, job: Job) -> str | None:
+        """What `separation.fault` finds of the model."""
+
     def __enter__(self) -> Machine: ...
 
     def __exit__(self, *_: object) -> None: ...

@@ -19,6 +19,7 @@ from smoothcert.sampling.blocks import Block, Input, Votes
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.identity import Identity
+from smoothcert.sampling.separation import fault
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Worker:
 
     def choose_batch(self, x: NDArray[np.float32]) -> int:
         return choose_batch("auto", self.engine, x)
+
+    def fault(self, source: Input, job: Job) -> str | None:
+        return fault(self.engine, source, job)
 
     def draw(self, blocks: list[Block], inputs: dict[int, Input], job: Job) -> list[Votes]:
         """The votes of the blocks, in order."""

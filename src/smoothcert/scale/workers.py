@@ -78,7 +78,7 @@ class Workers:
                 self._hire()
             while self._identity is None:
                 self.wait()
-            self.batch = batch if isinstance(batch, int) or x is None else self._choose_batch(x)
+            self.batch = batch if isinstance(batch, int) or x is None else self._ask("choose_batch", x)
         except BaseException:
             self._stack.close()
             raise
@@ -108,12 +108,17 @@ class Workers:
     def executor(self, inputs: Callable[[int], Input], job: Job) -> ClusterExecutor:
         return ClusterExecutor(self, inputs, job)
 
-    def _choose_batch(self, x: Rows) -> int:
-        """As in one process, but measured on a worker."""
-        task = self.submit("choose_batch", x)
+    def fault(self, source: Input, job: Job) -> str | None:
+        """As in one process, but found by a worker."""
+        answer: str | None = self._ask("fault", source, job)
+        return answer
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """What a worker answers."""
+        task = self.submit(method, *arguments)
         while not task.done:
             self.wait()
-        return int(task.answer)
+        return task.answer
 
     def submit(self, method: str, *arguments: Any) -> Task:
         """The call of a worker's method, to be answered by and by."""

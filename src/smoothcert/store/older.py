@@ -86,10 +86,10 @@ def _identity(text: str) -> dict[str, str] | str:
 
 
 def _precision(engine: str, versions: str, device: str) -> str:
-    """What these formats did not say: float32, unless bf16 was asked for; on CUDA torch's convolutions use tf32.
+    """What these formats did not say: float32, unless bf16 was asked for; on CUDA with torch's usual tf32 convolutions.
 
     Of a callable and of an .onnx file, which torch has no part in, nobody can tell.
     """
     if "torch " not in versions:
         return ""
-    return "bf16" if "bf16" in engine else "tf32" if device == "cuda" else "float32"
+    return "bf16" if "bf16" in engine else "float32 with tf32 convolutions" if device == "cuda" else "float32"

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from smoothcert.sampling.engines.base import Engine
+from smoothcert.sampling.identity import Identity
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +23,12 @@ class HalvingEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.device, self.lanes, self.identity = engine.device, engine.lanes, engine.identity
+        self.device, self.lanes = engine.device, engine.lanes
         self.at_most: int | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return self.engine.identity
 
     @property
     def fingerprint(self) -> str:

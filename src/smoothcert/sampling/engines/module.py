@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from threading import Lock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -17,6 +17,21 @@ from smoothcert.sampling.identity import Identity
 
 Network = Callable[[torch.Tensor], torch.Tensor]
 BF16 = "bf16"
+
+
+def shortened(device: str) -> str:
+    """Where torch may shorten float32 on such a device: its settings for convolutions and matrix products.
+
+    >>> shortened("cuda")
+    ' with tf32 convolutions'
+    """
+    backends: Any = torch.backends
+    if device == "cuda":
+        kinds = {"convolutions": backends.cudnn.conv, "products": backends.cuda.matmul}
+    else:
+        kinds = {"convolutions": backends.mkldnn.conv, "products": backends.mkldnn.matmul} if device == "cpu" else {}
+    short = {name: kind.fp32_precision for name, kind in kinds.items() if kind.fp32_precision not in ("none", "ieee")}
+    return " with " + " and ".join(f"{bits} {name}" for name, bits in short.items()) if short else ""
 
 
 class ModuleEngine(ABC):
@@ -36,7 +51,6 @@ class ModuleEngine(ABC):
                 raise InputError(f"engine {self.family!r} has no option {option!r}: its options are {known}.")
         self.module, self.options = module, options
         self.device = device_of(module)
-        self.identity = Identity("+".join([self.family, *options]), self.versions(), self.device.type, self.precision())
         self.lanes = torch.get_num_threads() if self.device.type == "cpu" and self.one_thread_each() else 1
         self._building = Lock()
         self._network: Network | None = None
@@ -45,13 +59,20 @@ class ModuleEngine(ABC):
     def versions(self) -> str:
         return f"torch {torch.__version__}"
 
+    @property
+    def identity(self) -> Identity:
+        """As torch is set now."""
+        name = "+".join([self.family, *self.options])
+        return Identity(name, self.versions(), self.device.type, self.precision())
+
     def precision(self) -> str:
-        """What the arithmetic rounds to: that of the weights, bf16 where torch casts, tf32 where CUDA may."""
+        """What the arithmetic rounds to: bf16 where torch casts, else the types of the weights, and where torch may
+        shorten float32."""
         if BF16 in self.options:
             return BF16
-        weights = next((str(p.dtype).removeprefix("torch.") for p in self.module.parameters()), "float32")
-        tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-        return "tf32" if self.device.type == "cuda" and weights == "float32" and tf32 else weights
+        tensors = (*self.module.parameters(), *self.module.buffers())
+        types = sorted({str(t.dtype).removeprefix("torch.") for t in tensors if t.is_floating_point()}) or ["float32"]
+        return "+".join(types) + (shortened(self.device.type) if "float32" in types else "")
 
     def one_thread_each(self) -> bool:
         """Is it safe, and wanted, to run several batches at once on the CPU, each on one thread?"""

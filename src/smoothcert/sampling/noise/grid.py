@@ -24,14 +24,16 @@ from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from smoothcert.checks import check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.sampling.noise.base import Device, Same, Stream, Values, is_cpu
 from smoothcert.sampling.noise.philox import philox
-from smoothcert.sampling.noise.thresholds import thresholds
+from smoothcert.sampling.noise.thresholds import threshold, thresholds
 
 LEAST, MOST = 0.5, 4096.0  # steps of the grid in a standard deviation: the proof's limit, and that of patience
+UNDECIDED = 1e-6  # steps of the grid within which float64 does not decide
 _SECOND = (0, 0, 0, 1)  # where the counters of the second parts begin: 2¹⁹²
 
 
@@ -166,19 +168,29 @@ class ThreefryGridStream:
 
 
 class ShiftedStream:
-    """round(x + noise) less the grid point next to x, for an x off the grid: with float64 noise, for predictions.
+    """round(x + noise) less the grid point next to x, for an x off the grid, as predictions and attacks need it.
 
-    Nothing is certified there. The draws come from the CPU's generator on all devices.
+    There P(K < k) = Φ((k − ½ − f)/s), f the steps from the grid point to x, and K is drawn as on the grid: it is the
+    number of thresholds `round(2⁶⁴ Φ((k − ½ − f)/s))` at most U, a uniform 64-bit integer, with the same error. As each
+    f has its own thresholds, they are not tabulated. s Φ⁻¹((U + ½)/2⁶⁴) + f in float64 tells K where it is not within
+    10⁻⁶ of the middle between two integers, its error being a thousandth of that; where it is, the threshold itself is
+    computed. The draws come from the CPU's generator on all devices.
     """
 
     def __init__(self, key: bytes, x: NDArray[np.float32], noise: Grid) -> None:
-        self._generator = philox(key)
+        self._generator, self._noise = philox(key), noise
         self._shift = x.astype(np.float64) * noise.levels - _nearest(x, noise.levels)
-        self._steps = noise.sigma * noise.levels
 
     def fill(self, out: Values) -> None:
         """The next draws, for whole copies of x, into a contiguous float32 array or tensor."""
-        draws = np.rint(self._shift + self._steps * self._generator.standard_normal(tuple(out.shape)))
+        words = _words(self._generator, math.prod(out.shape)).reshape(tuple(out.shape))
+        tails = np.minimum(words, ~words)  # the smaller tail, so that float64 holds it to all its digits
+        size = -ndtri((tails + 0.5) / 2.0**64) * (self._noise.sigma * self._noise.levels)
+        real = np.where(words >> np.uint64(63), size, -size) + self._shift
+        draws, below = np.rint(real), np.floor(real)
+        for at in zip(*np.nonzero(abs(real - below - 0.5) < UNDECIDED), strict=True):
+            edge = threshold(below[at] + 0.5, self._shift[at[1:]], self._noise.sigma, self._noise.levels)
+            draws[at] = below[at] + (int(words[at]) >= edge)
         if isinstance(out, np.ndarray):
             out[...] = draws
         else:

@@ -15,6 +15,9 @@ is less than this last term. As φS < ½, Φ is known to within 10⁻³⁴.
 Error of a draw. With b bins there are b − 1 thresholds, each within e = 2⁻⁶⁵ + 10⁻³⁴ of the true distribution function,
 and either tail that is lumped has a mass below e. A threshold that is off by e puts a mass of e into the wrong bin, so
 the total variation distance is at most (b + 1) e, which is below **b · 2⁻⁶⁴** for b ≥ 3.
+
+Off the grid, f steps from a grid point, P(K < k) = Φ((k − ½ − f)/s). The arguments lie as far apart, so that at most
+one more of them is within the reach of 64 bits: the bound is (b + 2) e, which is below b · 2⁻⁶⁴ for b ≥ 3 as well.
 """
 
 from __future__ import annotations
@@ -38,8 +41,15 @@ def thresholds(sigma: float, levels: int) -> NDArray[np.uint64]:
     return np.array([*reversed(lower), *(2**64 - t for t in lower)], dtype=np.uint64)
 
 
+def threshold(middle: float, shift: float, sigma: float, levels: int) -> int:
+    """round(2⁶⁴ Φ((middle − shift)/s)): what U is compared with at `shift` steps from a grid point."""
+    with localcontext(Context(prec=40)):
+        z = (Decimal(float(middle)) - Decimal(float(shift))) / (Decimal(sigma) * levels)
+        return _lower_tail(-z) if z < 0 else 2**64 - _lower_tail(z)
+
+
 def _lower_tail(z: Decimal) -> int:
-    """round(2⁶⁴ Φ(−z)) for z > 0."""
+    """round(2⁶⁴ Φ(−z)) for z ≥ 0."""
     square = z * z
     term = total = z
     odd = 1
