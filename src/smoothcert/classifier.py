@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.certification import Care, certify_into
 from smoothcert.certification.drawing import OnProgress, collect
-from smoothcert.certification.planning import constant_of, job_of, noise_error, noise_of, open_machine
+from smoothcert.certification.planning import (
+    constant_of,
+    job_of,
+    noise_error,
+    noise_of,
+    open_machine,
+    require_precision,
+)
 from smoothcert.checks import check_level, check_whole, less_error
 from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
@@ -106,6 +113,7 @@ class SmoothedClassifier:
         error = noise_error(self.classifier, asked, inputs[0].array)
         constants = self._constants(inputs, asked)
         self._choose_engine(inputs, asked.n0 + asked.draws.expected)
+        require_precision(asked, self.engine.identity)
         level = less_error(asked.alpha, error)
         schedule = asked.schedule(self.classifier, level, len(inputs))
         tally = self._collect(inputs, schedule, Phase.ESTIMATION)
