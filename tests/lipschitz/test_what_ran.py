@@ -106,6 +106,7 @@ REFUSED = {
     "random": (Net(lambda x: x * torch.rand(1)), (4,), "aten.rand is random"),
     "random in the shape of the input": (Net(lambda x: x * torch.rand_like(x)), (4,), "aten.rand_like is random"),
     "memory as it was found": (Net(lambda x: x * torch.empty(4)), (4,), "memory as it was found"),
+    "topk in any order": (Net(lambda x: x.topk(3, sorted=False).values), (4,), "the order of its values jumps"),
     # what export does not see
     "type(x) is Tensor": (Net(lambda x: 100 * x if type(x) is Tensor else x), (4,), "torch.export records"),
     "is_compiling": (Net(lambda x: x if torch.compiler.is_compiling() else 100 * x), (4,), "torch.export records"),
@@ -167,6 +168,37 @@ def test_whatever_is_around_forward_counts():
         hook.remove()
     for module in (Call(), nn.Sequential(Call()), Net(Backward.apply), Net(written), Net(lambda x: x.mul_(100))):
         assert product(module, (4,)).value == pytest.approx(100)
+
+
+class Answers(nn.Module):
+    """A layer that vouches for itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Linear(4, 4, bias=False)
+        nn.init.eye_(self.part.weight)
+
+    def forward(self, x):
+        return self.part(x)
+
+    def lipschitz_bound(self):
+        return 1.0
+
+
+@pytest.mark.parametrize("around", [lambda design: design, nn.Sequential])
+def test_a_part_that_was_altered_is_not_what_its_design_vouches_for(around):
+    """50 relu(y − 100) more, where random inputs do not come."""
+
+    def steeper(y):
+        return y + 50 * functional.relu(y - 100)
+
+    hooked, before, replaced = Answers(), Answers(), Answers()
+    hooked.part.register_forward_hook(lambda module, inputs, output: steeper(output))
+    before.part.register_forward_pre_hook(lambda module, inputs: steeper(inputs[0]))
+    replaced.part.forward = steeper
+    assert product(around(Answers()), (4,)).value == 1
+    for design in (hooked, before, replaced):
+        assert product(around(design), (4,)).value == pytest.approx(51)
 
 
 def test_a_design_that_writes_to_its_input_does_not_deceive():
