@@ -17,7 +17,7 @@ from smoothcert.lipschitz.signals import Shape
 
 @dataclass(frozen=True)
 class Region:
-    """All operations of one call of a module, with one tensor going in and one coming out."""
+    """All operations of one call of a module, with one tensor going in and one, that it returned, coming out."""
 
     name: str
     module: nn.Module
@@ -75,9 +75,11 @@ def regions(module: nn.Module, program: Program, whole: bool) -> dict[fx.Node, R
                 calls.setdefault((depth, key), []).append(node)
                 owners[depth, key] = (name, owner, rule)
     found: dict[fx.Node, Region] = {}
+    returned = program.returned()
     for call in sorted(calls):
         nodes = frozenset(calls[call])
-        if not nodes & found.keys() and (ends := _ends(nodes, program)):
+        ends = None if nodes & found.keys() else _ends(nodes, program)
+        if ends and returned.get(call) == [ends[1]]:
             found |= dict.fromkeys(nodes, Region(*owners[call], *ends, nodes))
     return found
 
