@@ -202,6 +202,19 @@ def test_a_file_of_format_1_opens_and_is_brought_up_to_date(tmp_path):
     assert open_run(path).certificates() == certificates
 
 
+@pytest.mark.parametrize("lipschitz", ["product", 10.0])
+def test_no_constant_is_used_where_the_network_is_computed_coarsely(tmp_path, lipschitz):
+    """In bfloat16 a network is a staircase, and a radius of its constant was false."""
+    module, question = linear()[0], {"n0": 50, "n": 730, "lipschitz": lipschitz}
+    says = "computes in bf16, whose steps no Lipschitz constant bounds"
+    smoothed = SmoothedClassifier(module, sigma=0.3, num_classes=3, votes=Softmax(0.5), engine="torch+bf16", batch=64)
+    with pytest.raises(InputError, match=says):
+        smoothed.certify(IMAGES[0], **question)
+    with pytest.raises(InputError, match=says):
+        smoothed.certify_dataset(Items(), out=tmp_path / "run.smoothcert", **question)
+    assert not (tmp_path / "run.smoothcert").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

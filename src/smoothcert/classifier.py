@@ -21,6 +21,7 @@ from smoothcert.certification.planning import (
     noise_error,
     noise_of,
     open_machine,
+    require_precision,
     require_separate_rows,
 )
 from smoothcert.checks import check_level, check_whole, less_error
@@ -113,6 +114,7 @@ class SmoothedClassifier:
         error = noise_error(self.classifier, asked, inputs[0].array)
         constants = self._constants(inputs, asked)
         self._choose_engine(inputs, asked.n0 + asked.draws.expected)
+        require_precision(asked, self.engine.identity)
         level = less_error(asked.alpha, error)
         schedule = asked.schedule(self.classifier, level, len(inputs))
         tally = self._collect(inputs, schedule, Phase.ESTIMATION)

@@ -13,6 +13,7 @@ from smoothcert import InputError, SmoothedClassifier, certify_counts, open_run
 from smoothcert.data import as_dataset
 from smoothcert.sampling.blocks import Phase, noise_key
 from smoothcert.sampling.noise import Gaussian, Grid, grid, open_noise
+from smoothcert.sampling.noise.grid import FURTHEST, MOST
 from smoothcert.sampling.noise.philox import philox
 from smoothcert.sampling.noise.thresholds import threshold, thresholds
 
@@ -133,6 +134,26 @@ def test_every_value_of_an_8_bit_image_is_on_the_grid():
         Grid(0.5, 255).check(np.asarray(image, dtype=np.float32), "x")
     with pytest.raises(InputError, match="no multiples of 1/255"):
         Grid(0.5, 255).check(np.nextafter(np.float32(1 / 3), np.float32(1))[None], "x")
+
+
+def test_values_too_large_for_float32_to_tell_the_grid_apart_are_refused():
+    """Near 10⁶ the float of a multiple of 1/255 stands for several others, too, up to 3 steps away."""
+    large = np.rint(np.float32(1e6) * np.float32(255)) / np.float32(255)
+    for x in (large, -large, np.float32(3e38)):
+        with pytest.raises(InputError, match="where float32 does not tell the multiples of 1/255 apart"):
+            Grid(0.01, 255).check(np.array([0.0, x], dtype=np.float32), "0")
+    Grid(0.01, 255).check(np.array([16000.0, -16000.0], dtype=np.float32), "0")
+
+
+@pytest.mark.parametrize("levels", [1, 3, 255, 256, 1000, 65535, 2**24 - 1])
+def test_integers_below_the_limit_keep_their_floats_apart(levels):
+    integers = np.concatenate([np.arange(2**22 - 10_000, 2**22), np.arange(10_000)]).astype(np.float32)
+    floats = integers / np.float32(levels)
+    assert np.array_equal(np.rint(floats * np.float32(levels)), integers)
+
+
+def test_no_draw_is_further_than_the_limit_allows_for():
+    assert len(thresholds(MOST, 1)) // 2 < 2**22 - FURTHEST
 
 
 @pytest.mark.parametrize("noise", [Gaussian(0.5), Grid(0.5, 16)])

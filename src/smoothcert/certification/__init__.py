@@ -17,6 +17,7 @@ from smoothcert.certification.planning import (
     noise_of,
     open_machine,
     refuse_another,
+    require_precision,
     require_separate_rows,
     resumed,
     settle,
@@ -63,6 +64,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
     draws = len(rows) * (asked.question.n0 + asked.question.draws.expected)
     with open_machine(engines, asked.classifier, asked.setting, first.array, draws) as machine:
         logger.info(machine.reason)
+        require_precision(asked.question, machine.identity)
         if care.verify_engine:
             xs = [dataset[row].array for row in rows[:VERIFIED_INPUTS]]
             verify(engines, machine, xs, asked.classifier.sigma)

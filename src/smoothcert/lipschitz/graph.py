@@ -30,7 +30,10 @@ BATCH = 3
 
 aten = torch.ops.aten
 
-CHECKS = {aten._assert_tensor_metadata.default}
+MARK = aten._assert_tensor_metadata.default
+"""An operation that does nothing: of one argument alone, it marks a tensor that a module returned."""
+
+CHECKS = {MARK}
 _SAME = {aten.clone.default, aten.alias.default, aten.detach.default, aten.contiguous.default}
 _EMPTY = {aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, aten.empty_strided.default}
 _LIKE = {aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default}
@@ -68,6 +71,15 @@ class Program:
         """The operations that a rule is needed for or that make a constant, in the order in which they ran."""
         return [node for node in self.module.graph.nodes if node.op == "call_function" and node.target not in CHECKS]
 
+    def returned(self) -> dict[tuple[int, str], list[fx.Node]]:
+        """What each call of a module returned, by its depth and its name."""
+        found: dict[tuple[int, str], list[fx.Node]] = {}
+        for node in self.module.graph.nodes:
+            stack = list(node.meta.get("nn_module_stack", {}))
+            if node.target is MARK and len(node.args) == 1 and not node.kwargs and stack:
+                found.setdefault((len(stack) - 1, stack[-1]), []).append(node.args[0])
+        return found
+
 
 def scores(module: nn.Module, x: Tensor) -> Tensor:
     """The one tensor that the module itself returns, alone or in a structure."""
@@ -80,7 +92,7 @@ def scores(module: nn.Module, x: Tensor) -> Tensor:
 def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
     """The graph of the module on a batch x, with the operations `keep` whole and its constants computed."""
     try:
-        with torch.no_grad(), _quiet(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), _quiet(), _marked(), torch.random.fork_rng(devices=[]):
             exported = torch.export.export(module, (x,), strict=False).run_decompositions(dict(_table(keep)))
     except Exception as error:  # export runs the module's own code, which may raise anything
         raise InputError(
@@ -252,6 +264,22 @@ def _table(keep: frozenset[Any]) -> dict[Any, Any]:
     """Torch's decompositions into core ATen, without those of the operations to keep."""
     known: dict[Any, Any] = torch.export.default_decompositions()
     return {op: how for op, how in known.items() if op not in keep}
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    """Every module marks what it returns."""
+
+    def mark(module: nn.Module, inputs: Any, output: Any) -> None:
+        for leaf in pytree.tree_leaves(output):
+            if isinstance(leaf, Tensor):
+                MARK(leaf)
+
+    hook = nn.modules.module.register_module_forward_hook(mark)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextmanager

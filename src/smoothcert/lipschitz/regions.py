@@ -17,7 +17,7 @@ from smoothcert.lipschitz.signals import Shape
 
 @dataclass(frozen=True)
 class Region:
-    """All operations of one call of a module, with one tensor going in and one coming out."""
+    """All operations of one call of a module, with one tensor going in and one, that it returned, coming out."""
 
     name: str
     module: nn.Module
@@ -31,17 +31,19 @@ def trusted(module: nn.Module) -> rules.Rule | None:
     """The rule of a module that is taken at its word, or None.
 
     A rule or a `lipschitz_bound()` is that of the class it was written for: a subclass may run other code, and so does
-    an instance whose `forward` was replaced or that has hooks.
+    an instance whose `forward` was replaced or that has hooks, itself or in one of its parts.
     """
     kind = type(module)
-    altered = {"forward", "lipschitz_bound"} & vars(module).keys()
-    hooked = (module._forward_hooks, module._forward_pre_hooks)
     everywhere = (hooks._global_forward_hooks, hooks._global_forward_pre_hooks)
-    if altered or any(hooked) or any(everywhere):
+    if any(everywhere) or "lipschitz_bound" in vars(module) or any(map(_altered, module.modules())):
         return None
     if entry := rules.find(kind):
         return entry.rule
     return own_bound if "lipschitz_bound" in vars(kind) else None
+
+
+def _altered(module: nn.Module) -> bool:
+    return "forward" in vars(module) or bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def answers(module: nn.Module) -> bool:
@@ -73,9 +75,11 @@ def regions(module: nn.Module, program: Program, whole: bool) -> dict[fx.Node, R
                 calls.setdefault((depth, key), []).append(node)
                 owners[depth, key] = (name, owner, rule)
     found: dict[fx.Node, Region] = {}
+    returned = program.returned()
     for call in sorted(calls):
         nodes = frozenset(calls[call])
-        if not nodes & found.keys() and (ends := _ends(nodes, program)):
+        ends = None if nodes & found.keys() else _ends(nodes, program)
+        if ends and returned.get(call) == [ends[1]]:
             found |= dict.fromkeys(nodes, Region(*owners[call], *ends, nodes))
     return found
 

@@ -145,6 +145,9 @@ _MOVES = (
     aten.repeat_interleave.self_Tensor, aten.index.Tensor, aten.index_select.default, aten.gather.default,
     aten.unfold, aten.im2col, aten.tril, aten.triu, aten.diagonal.default,
     aten.pixel_shuffle, aten.pixel_unshuffle, aten.channel_shuffle,
+)  # fmt: skip
+
+_NEAREST = (
     aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d,
     aten._upsample_nearest_exact1d, aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d,
 )  # fmt: skip
@@ -171,6 +174,22 @@ def _numbered(x: Signal) -> Tensor:
 
 for _operation in [variant for operation in _MOVES for variant in overloads(operation)]:
     register(_operation)(partial(moved, _operation))
+
+
+def nearest(operation: Any, shape: Shape, x: Signal, *arguments: Any, **options: Any) -> Moved:
+    """The nearest entries by the places that torch computes in float64, or in float32 as for all coarser types.
+
+    They differ now and then by an entry; what is used more often counts. float32 has the numbers in two parts.
+    """
+    numbers = _numbered(x)
+    high, low = ((numbers // 4096).float(), (numbers % 4096).float())
+    fine = operation(numbers, *arguments, **options)
+    coarse = 4096 * operation(high, *arguments, **options).double() + operation(low, *arguments, **options)
+    return Moved((max(fine, coarse, key=copies),))
+
+
+for _operation in [variant for operation in _NEAREST for variant in overloads(operation)]:
+    register(_operation)(partial(nearest, _operation))
 
 
 @register(aten.constant_pad_nd.default)
@@ -546,8 +565,15 @@ def one(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
     return 1.0
 
 
-@register(aten.topk.default, aten.kthvalue.default, rows=lambda shape, x, k, dim=-1, *_, **__: along(shape, x, dim))
-def chosen(shape: Shape, x: Signal, *arguments: Any, **options: Any) -> float:
+@register(aten.kthvalue.default, rows=lambda shape, x, k, dim=-1, *_: along(shape, x, dim))
+def kth_value(shape: Shape, x: Signal, *arguments: Any) -> float:
+    return 1.0
+
+
+@register(aten.topk.default, rows=lambda shape, x, k, dim=-1, *_: along(shape, x, dim))
+def largest_values(shape: Shape, x: Signal, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> float:
+    if not sorted:
+        raise InputError("without sorted=True the order of its values jumps with the input.")
     return 1.0
 
 

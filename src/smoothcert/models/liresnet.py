@@ -104,6 +104,8 @@ class LiResNet(nn.Module):
             stem.weight /= 2  # an input meets about (5/2)² windows of the stem, so that its norm is near 1
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1:] != self.input_shape:  # its bound is for this one: another may fit, and be steeper
+            raise InputError(f"this liresnet takes images of shape {self.input_shape}, not {tuple(x.shape[1:])}.")
         scores: Tensor = self.layers(x)
         return scores
 

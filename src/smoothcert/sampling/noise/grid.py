@@ -34,6 +34,10 @@ from smoothcert.sampling.noise.thresholds import threshold, thresholds
 
 LEAST, MOST = 0.5, 4096.0  # steps of the grid in a standard deviation: the proof's limit, and that of patience
 UNDECIDED = 1e-6  # steps of the grid within which float64 does not decide
+FURTHEST = 2**22 - 10 * MOST
+"""How many steps from 0 an input may be. No draw is as far as 10 MOST steps, so that an input and its draw add up to
+|m| < 2²². There float32 keeps integers exact and their quotients apart: m/levels is rounded once, and once more times
+levels, which moves it by at most |m| (2 · 2⁻²⁴ + 2⁻⁴⁸) < ½, and m is the nearest integer still."""
 _SECOND = (0, 0, 0, 1)  # where the counters of the second parts begin: 2¹⁹²
 
 
@@ -46,7 +50,7 @@ class Grid:
     name = "grid"
 
     def __post_init__(self) -> None:
-        steps = check_sigma(self.sigma) * check_whole("levels", self.levels, 1)
+        steps = check_sigma(self.sigma) * check_whole("levels", self.levels, 1, 2**24)
         if not LEAST <= steps <= MOST:
             raise InputError(
                 f"sigma = {self.sigma:g} is {steps:.3g} steps of 1/{self.levels}, and grid noise takes {LEAST:g} to "
@@ -54,6 +58,11 @@ class Grid:
             )
 
     def check(self, x: NDArray[np.float32], input_id: str) -> None:
+        if float(np.abs(x).max()) * self.levels > FURTHEST:
+            raise InputError(
+                f"input {input_id} has values beyond ±{FURTHEST / self.levels:.6g}, where float32 does not tell the "
+                f"multiples of 1/{self.levels} apart: scale the input down, take fewer levels, or use gaussian noise."
+            )
         if not _is_on_grid(x, self.levels):
             raise InputError(
                 f"input {input_id} has values that are no multiples of 1/{self.levels}, and grid noise certifies only "
