@@ -16,6 +16,9 @@ from smoothcert.plan import ESTIMATED, PROVED, Classifier, FixedN, Labels, Quest
 from smoothcert.sampling.identity import Identity
 from smoothcert.text import html_table
 
+AT_ONCE = 1 << 22
+"""Counts that bounds are computed of together: what they need for that is a multiple of it."""
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -115,24 +118,30 @@ def certificates(
     `constants` are those of the scores near each input, proved or as `basis` says. `noise_error` is how far the noise
     may be from the exact one, in total variation over all estimation draws of an input; it is taken off α.
     """
-    proved = question.prove(classifier, tally, less_error(question.alpha, noise_error), constants)
-    buckets, lipschitz = proved.num_buckets, proved.lipschitz
-    return [
-        Certificate(
-            prediction=int(top) if radius > 0 else ABSTAIN,
-            radius=float(radius),
-            basis=basis,
-            n0=int(n0),
-            n=int(n),
-            classifier=classifier,
-            question=question,
-            num_buckets=None if buckets is None else int(buckets[i]),
-            noise_error=noise_error,
-            lipschitz=None if lipschitz is None else float(lipschitz[i]),
-            engine=engine,
+    level, step = less_error(question.alpha, noise_error), max(1, AT_ONCE // classifier.num_classes)
+    found: list[Certificate] = []
+    for start in range(0, len(tally.seconds), step):
+        part = slice(start, start + step)
+        near = None if constants is None else constants[part]
+        proved = question.prove(classifier, tally.rows(part), level, near)
+        buckets, lipschitz = proved.num_buckets, proved.lipschitz
+        found += (
+            Certificate(
+                prediction=int(top) if radius > 0 else ABSTAIN,
+                radius=float(radius),
+                basis=basis,
+                n0=int(n0),
+                n=int(n),
+                classifier=classifier,
+                question=question,
+                num_buckets=None if buckets is None else int(buckets[i]),
+                noise_error=noise_error,
+                lipschitz=None if lipschitz is None else float(lipschitz[i]),
+                engine=engine,
+            )
+            for i, (top, radius, n0, n) in enumerate(zip(proved.top, proved.radii, proved.n0, proved.n, strict=True))
         )
-        for i, (top, radius, n0, n) in enumerate(zip(proved.top, proved.radii, proved.n0, proved.n, strict=True))
-    ]
+    return found
 
 
 def certify_counts(

@@ -179,3 +179,21 @@ def test_a_folder_without_class_subfolders_is_refused(tmp_path):
     picture(tmp_path / "d" / "1.png")
     with pytest.raises(InputError, match="no images in subfolders"):
         open_data(str(tmp_path / "d"))
+
+
+def test_a_link_out_of_the_folder_is_followed_only_where_that_is_meant(folder, tmp_path):
+    picture(tmp_path / "elsewhere" / "secret.png", seed=5)
+    inside, outside = folder / "n01" / "again.png", folder / "n02" / "c.png"
+    inside.symlink_to(folder / "n01" / "z.PNG")
+    assert len(open_data(folder)) == 5
+    for link, target in ((outside, tmp_path / "elsewhere" / "secret.png"), (folder / "n11", tmp_path / "elsewhere")):
+        link.symlink_to(target)
+        with pytest.raises(InputError, match="pass `follow_links` if that is meant"):
+            open_data(folder)
+        assert len(open_data(folder, follow_links=True)) == 6
+        link.unlink()
+
+
+def test_a_folder_may_itself_be_a_link(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    assert len(open_data(tmp_path / "link")) == 4

@@ -16,7 +16,7 @@ from smoothcert import InputError, RunError
 from survived import SURVIVED
 
 MEMORY = 1 << 30
-SECONDS = 120
+SECONDS = 240
 NUMBERS = [
     value.to_bytes(size, order, signed=True)
     for size in (1, 2, 4, 8)

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import time
 from contextlib import redirect_stdout, suppress
 from functools import partial
 
@@ -25,6 +26,8 @@ from smoothcert.store.shards import merge_runs
 pa.set_memory_pool(pa.system_memory_pool())  # the others reserve a gigabyte at once, which is all that a child has
 
 TABLES = ("html", "markdown", "latex", "csv")
+SECONDS = 10
+"""So long may each thing take that is done with a run file of a few megabytes."""
 
 
 def read_run(folder):
@@ -43,10 +46,12 @@ def read_run(folder):
         partial(merged, path, out),
         partial(opened_to_write, path, out),
     ):
+        began = time.process_time()
         try:
             act()
         except (InputError, RunError) as error:
             refusals.append(error)
+        assert time.process_time() - began < SECONDS, act
     if refusals:
         raise refusals[0]
 

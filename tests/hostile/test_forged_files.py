@@ -253,17 +253,44 @@ def test_onnx_files(refuses, tmp_path):
     weights = onnx.numpy_helper.from_array(np.ones((4, 3), np.float32), "w")
     batch, scores = (helper.make_tensor_value_info(n, numbers, ["b", k]) for n, k in (("x", 4), ("y", 3)))
 
-    def model(inputs, *node):
-        graph = helper.make_graph([helper.make_node(*node)], "g", inputs, [scores], [weights])
+    def model(inputs, *nodes, initializers=(weights,)):
+        graph = helper.make_graph(nodes, "g", inputs, [scores], initializers)
         return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
 
-    whole = model([batch], "MatMul", ["x", "w"], ["y"])
-    content = whole.SerializeToString()
-    onnx.save_model(whole, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
-    assert "files beside it" in refuses(read_onnx, "model.onnx", (tmp_path / "m.onnx").read_bytes())
-    constant = model([], "Identity", ["w"], ["y"]).SerializeToString()
-    assert "0 inputs" in refuses(read_onnx, "model.onnx", constant)
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    content = model([batch], product).SerializeToString()
+    outside = onnx.TensorProto(name="w", dims=[4, 3], data_type=numbers, data_location=onnx.TensorProto.EXTERNAL)
+    outside.external_data.add(key="offset", value="0")  # before the location, which a reader may look for first
+    outside.external_data.add(key="location", value="w.bin")
+    constant = helper.make_node("Constant", [], ["w"], value=outside)
+    branch = helper.make_graph([constant], "then", [], [scores])
+    choice = helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)
+    unlocated = onnx.TensorProto(name="w", dims=[4, 3], data_type=numbers, data_location=onnx.TensorProto.EXTERNAL)
+    for leaning in (
+        model([batch], product, initializers=[outside]),
+        model([batch], product, initializers=[unlocated]),
+        model([batch], constant, product, initializers=[]),
+        model([batch], choice, initializers=[]),
+    ):
+        assert "files beside it" in refuses(read_onnx, "model.onnx", leaning.SerializeToString())
+    assert "0 inputs" in refuses(
+        read_onnx, "model.onnx", model([], helper.make_node("Identity", ["w"], ["y"])).SerializeToString()
+    )
     assert "cannot open" in refuses(read_onnx, "model.onnx", content[:-20])
+
+
+def test_onnx_weights_whose_entries_come_in_another_order(refuses):
+    """Key and value of an entry may stand in either order in the bytes, which no pattern of them foresees."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+
+    def field(number, content):
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    entry = field(2, b"w.bin") + field(1, b"location")
+    tensor = b"\x08\x04\x08\x03" + b"\x10\x01" + field(8, b"w") + b"\x70\x01" + field(13, entry)
+    assert onnx.TensorProto.FromString(tensor).external_data[0].key == "location"
+    content = b"\x08\x08" + field(7, field(5, tensor))
+    assert "files beside it" in refuses(read_onnx, "model.onnx", content)
 
 
 # ---- run files and logs
@@ -388,6 +415,7 @@ FLAT_PLANS = [
     {"total": -1},
     {"sigma": "0.5"},
     {"sigma": -1.0},
+    {"sigma": 1e308},
     {"alpha": 2.0},
     {"alpha": [0.1]},
     {"n": 10**30},
@@ -437,7 +465,23 @@ ENGINE = {"engine": "callable", "versions": "numpy 2", "device": "cpu", "precisi
 DEEP = json.loads("[" * 400 + "]" * 400)
 PLANS = {
     **{noun: (GONE, None, [], "text", 5, DEEP) for noun in ("classifier", "question", "setting", "selection")},
-    "classifier.sigma": (GONE, 1e999, 1e99, 5e-324, NAN, -0.5, 0.0, 10**400, 2**70, True, "0.5", None, [0.5], {}),
+    "classifier.sigma": (
+        GONE,
+        1e999,
+        1e308,
+        1e99,
+        5e-324,
+        NAN,
+        -0.5,
+        0.0,
+        10**400,
+        2**70,
+        True,
+        "0.5",
+        None,
+        [0.5],
+        {},
+    ),
     "classifier.num_classes": (GONE, 2**40, 1, 0, -3, 3.0, True, "3", None, NAN),
     "classifier.noise": ("loud", "", 5, None, ["grid"], {"kind": "grid"}),
     "classifier.levels": (255, 0, 16.0, "16", True),
@@ -627,6 +671,11 @@ HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime"
 )
 def test_logs(refuses, row):
     assert refuses(read_log, "log_sigma_0.5.tsv", f"{HEADER}\n{row}\n".encode())
+
+
+def test_a_log_of_noise_that_nobody_can_draw(refuses):
+    log = f"{HEADER}\n0\t1\t1\t0.5\t1\t0:00:01\n".encode()
+    assert "sigma must lie between" in refuses(read_log, f"log_sigma_1{'0' * 200}.tsv", log)
 
 
 def test_a_log_with_huge_radii_has_a_small_table(patient, tmp_path):

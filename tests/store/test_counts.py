@@ -24,7 +24,7 @@ def path(request, tmp_path):
 def at_once(path):
     with RunFile.open_to_read(path) as file:
         positions = np.array([record.position for record in file.inputs()])
-        return counts.read_counts(file._vote_rows(), file.plan, positions)
+        return counts.read_counts(file._vote_rows(), file.plan, positions, positions)
 
 
 def row_by_row(path):

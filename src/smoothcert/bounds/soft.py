@@ -44,9 +44,9 @@ class SoftVotes:
         self.squares[row] += squares
         self.products[row] += products
 
-    def rows(self, keep: Counts) -> SoftVotes:
-        """Those of some inputs."""
-        return SoftVotes(self.n[keep], self.sums[keep], self.squares[keep], self.products[keep])
+    def rows(self, some: slice) -> SoftVotes:
+        """Those of some inputs, not copied."""
+        return SoftVotes(self.n[some], self.sums[some], self.squares[some], self.products[some])
 
     @property
     def candidates(self) -> Counts:

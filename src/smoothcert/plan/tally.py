@@ -43,11 +43,12 @@ class Tally:
             self.shares[sample].add(row, votes.draws, s.sums, s.squares, s.products)
             self.named[row] = max(self.named[row], s.candidate)
 
-    def rows(self, keep: Ints) -> Tally:
-        """Those of some inputs."""
-        shares = None if self.shares is None else (self.shares[0].rows(keep), self.shares[1].rows(keep))
-        named = self.named[keep] if self.named.size else self.named
-        return Tally(self.selections[keep], self.estimations[keep], self.seconds[keep], shares, named)
+    def rows(self, some: slice) -> Tally:
+        """Those of some inputs, not copied."""
+        shares = None if self.shares is None else (self.shares[0].rows(some), self.shares[1].rows(some))
+        claims = None if self.claims is None else self.claims[some]
+        counts = self.selections[some], self.estimations[some]
+        return Tally(*counts, self.seconds[some], shares, self.named[some], claims)
 
     @property
     def soft(self) -> tuple[SoftVotes, SoftVotes]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.errors import InputError
 from smoothcert.plan import Plan, Tally
 from smoothcert.sampling.blocks import Phase
 from smoothcert.store.rows import NOTHING, Keys, end_of, fit
@@ -16,17 +18,29 @@ from smoothcert.store.schema import is_intact
 
 Ints = NDArray[np.int64]
 CHUNK = 20_000
+MOST_COUNTS = 50 << 20
+"""Inputs × classes: those of ImageNet's validation set, in less than a gigabyte."""
+
 SAMPLE = {Phase.SELECTION.value: 0, Phase.ESTIMATION.value: 1}
 
 
-def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, positions: Ints) -> Tally | None:
-    """The tally of the inputs at these positions, or None where a row is not as it should be.
+def check_size(path: Path, inputs: int, num_classes: int) -> None:
+    """Refuses what takes too much memory to be read; a large file may take more."""
+    most = max(MOST_COUNTS, path.stat().st_size)
+    if inputs * num_classes > most:
+        raise InputError(
+            f"{path} has {inputs} inputs with {num_classes} counts each, above {most} in all: certify fewer inputs "
+            f"into one file, with `skip`, `limit` or `shard`."
+        )
+
+
+def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept: Ints) -> Tally | None:
+    """The tally of the inputs that are kept, or None where a row of those that are known is not as it should be.
 
     Reads what `RunFile.votes` reads, with the same rule but in arrays; what exactly is wrong, that one says. What is
     found are rows of the table of votes, ordered, an input's selection first; shares are not read here.
     """
-    tally, before = Tally.zeros(len(positions), plan.classifier.num_classes, soft=False), NOTHING
-    counts = np.stack([tally.selections, tally.estimations])
+    tally, before = Tally.zeros(len(kept), plan.classifier.num_classes, soft=False), NOTHING
     while rows := list(islice(found, CHUNK)):
         if not all(map(is_intact, rows)):
             return None
@@ -45,12 +59,14 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, positions: Ints) -
         )
         if (
             not fit(keys, plan, before)
-            or not np.isin(keys.position, positions).all()
+            or not np.isin(keys.position, known).all()
             or (np.bincount(row, votes, len(rows)) != keys.draws).any()
         ):
             return None
-        index = np.searchsorted(positions, keys.position)
-        np.add.at(counts, (keys.sample[row], index[row], classes), votes)
-        np.add.at(tally.seconds, index, took)
+        index, wanted = np.searchsorted(kept, keys.position), np.isin(keys.position, kept)
+        for sample, counts in enumerate((tally.selections, tally.estimations)):
+            of = (wanted & (keys.sample == sample))[row]
+            np.add.at(counts, (index[row[of]], classes[of]), votes[of])
+        np.add.at(tally.seconds, index[wanted], np.array(took)[wanted])
         before = end_of(keys)
-    return Tally(counts[0], counts[1], tally.seconds)
+    return tally

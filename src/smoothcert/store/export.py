@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.certificate import AT_ONCE
 from smoothcert.errors import InputError
 from smoothcert.files import as_text, write_whole
 from smoothcert.records import record
@@ -87,7 +91,11 @@ def _parquet(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
         import pyarrow.parquet as pq
     except ImportError:
         raise InputError("parquet files need pyarrow: pip install 'smoothcert[parquet]'.") from None
-    pq.write_table(pa.Table.from_pylist(list(_with_counts(rows, run))), file)
+    table, classes = pa.Table.from_pylist(rows), run.plan.classifier.num_classes
+    for name, counts in _samples(run).items():
+        ends = pa.array(classes * np.arange(len(rows) + 1), pa.int32())
+        table = table.append_column(name, pa.ListArray.from_arrays(ends, counts.ravel()))
+    pq.write_table(table, file, row_group_size=max(1, AT_ONCE // classes))
 
 
 def _json(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
@@ -96,18 +104,15 @@ def _json(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
     about = json.dumps({"plan": plan, "info": record(run.info)}, indent=1).removesuffix("\n}")
     with as_text(file) as text:
         text.write(f'{about},\n "certificates": [')
-        for i, row in enumerate(_with_counts(rows, run)):
-            text.write(f"{',' if i else ''}\n  {json.dumps(row)}")
+        for i, row in enumerate(rows):
+            counts = {name: counts[i].tolist() for name, counts in _samples(run).items()}
+            text.write(f"{',' if i else ''}\n  {json.dumps({**row, **counts})}")
         text.write("\n ]\n}\n")
 
 
-def _with_counts(rows: list[dict[str, Any]], run: Run) -> Iterator[dict[str, Any]]:
-    for i, row in enumerate(rows):
-        if run.info.radii_only:
-            yield row
-        else:
-            samples = {"selection": run.tally.selections, "estimation": run.tally.estimations}
-            yield {**row, **{name: counts[i].tolist() for name, counts in samples.items()}}
+def _samples(run: Run) -> dict[str, NDArray[np.int64]]:
+    """The counts by the names of their columns, where there are some."""
+    return {} if run.info.radii_only else {"selection": run.tally.selections, "estimation": run.tally.estimations}
 
 
 WRITERS: dict[str, Callable[[list[dict[str, Any]], Run, BinaryIO], None]] = {

@@ -22,7 +22,7 @@ from smoothcert.files import unpredictable
 from smoothcert.plan import Plan, Tally
 from smoothcert.sampling.blocks import Claim, Phase, Votes, join
 from smoothcert.store import schema
-from smoothcert.store.counts import read_counts
+from smoothcert.store.counts import check_size, read_counts
 from smoothcert.store.holding import Hold, commit_first, keep_log, leave_log
 from smoothcert.store.opening import (
     READINGS,
@@ -41,7 +41,7 @@ from smoothcert.store.opening import (
     unguard,
     version_of,
 )
-from smoothcert.store.rows import NOTHING, Keys, end_of, fit
+from smoothcert.store.rows import NOTHING, STORED, Keys, end_of, fit
 from smoothcert.store.schema import Info, InputRecord
 from smoothcert.text import printable
 
@@ -169,7 +169,8 @@ class RunFile:
         return None if reason is None else printable(reason)
 
     def declare(self, plan: Plan, info: Info) -> None:
-        """Writes the plan, before the first draw."""
+        """Writes the plan, before the first draw; what could not be read again is refused."""
+        check_size(self.path, plan.selection.total, plan.classifier.num_classes)
         with sqlite_errors(self.path):
             if any(self._db.execute(f"SELECT EXISTS (SELECT 1 FROM {t})").fetchone()[0] for t in ("inputs", "votes")):
                 raise RunError(damaged(self.path, "votes but no plan"))
@@ -297,9 +298,9 @@ class RunFile:
         claims = [self._checked(schema.unpack_claim, row) for row in self._by_position("*", "claims")]
         plan = self.plan
         if plan and plan.adaptive:
-            drawn = dict(self._by_position("position, sum(draws)", "votes GROUP BY position"))
+            drawn = self.draws()
             for claim in claims:
-                if drawn.get(claim.position) != plan.question.n0 + claim.n:
+                if sum(drawn.get(claim.position, ())) != plan.question.n0 + claim.n:
                     raise RunError(damaged(self.path, f"a claim without its votes for input number {claim.position}"))
         return claims
 
@@ -308,6 +309,12 @@ class RunFile:
         if self._version < 2:
             return {}
         return dict(self._checked(schema.unpack_constant, row) for row in self._by_position("*", "constants"))
+
+    def draws(self) -> dict[int, tuple[float, float]]:
+        """How many draws there are of the selection and of the estimation sample, by position."""
+        samples = ", ".join(f"total((phase = '{phase.value}') * draws)" for phase in STORED)
+        rows = self._by_position(f"position, {samples}", "votes GROUP BY position")
+        return {position: (selection, estimation) for position, selection, estimation in rows}
 
     def votes(self) -> Iterator[Votes]:
         """Every stored row, checked: its checksum, its total, and that it fits the rows before it.
@@ -324,21 +331,22 @@ class RunFile:
                 before = end_of(key)
                 yield votes
 
-    def tally(self, positions: NDArray[np.int64]) -> Tally:
-        """The votes of the inputs at these positions, added up."""
+    def tally(self, known: NDArray[np.int64], kept: NDArray[np.int64]) -> Tally:
+        """The votes of the inputs at the positions that are kept, added up; those of all that are known are checked."""
         plan = self.plan
         assert plan is not None
         if not plan.classifier.votes.soft:
             with sqlite_errors(self.path):
-                counted = read_counts(self._vote_rows(), plan, positions)
+                counted = read_counts(self._vote_rows(), plan, known, kept)
             if counted is not None:
                 return counted
-        index = {int(position): i for i, position in enumerate(positions)}
-        tally = Tally.zeros(len(positions), plan.classifier.num_classes, plan.classifier.votes.soft)
+        positions, index = set(known.tolist()), {position: i for i, position in enumerate(kept.tolist())}
+        tally = Tally.zeros(len(kept), plan.classifier.num_classes, plan.classifier.votes.soft)
         for votes in self.votes():
-            if votes.position not in index:
+            if votes.position not in positions:
                 raise RunError(damaged(self.path, f"votes for an unknown input number {votes.position}"))
-            tally.add(votes, index[votes.position], int(votes.phase is Phase.ESTIMATION))
+            if votes.position in index:
+                tally.add(votes, index[votes.position], int(votes.phase is Phase.ESTIMATION))
         return tally
 
     def _vote_rows(self) -> Iterator[tuple[Any, ...]]:

@@ -15,9 +15,10 @@ from smoothcert.checks import check_counts
 from smoothcert.errors import InputError
 from smoothcert.plan import Classifier, FixedN, Labels, Plan, Question, Selection, Setting
 from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
+from smoothcert.store.counts import MOST_COUNTS
 from smoothcert.store.export import COHEN_COLUMNS
 from smoothcert.store.new_run import new_run
-from smoothcert.store.run import MOST_COUNTS, Run
+from smoothcert.store.run import Run
 from smoothcert.store.schema import MOST_SECONDS, Info, InputRecord
 from smoothcert.text import printable
 

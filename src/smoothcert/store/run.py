@@ -15,6 +15,7 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.plan import Plan, Tally
 from smoothcert.sampling.blocks import Claim
 from smoothcert.sampling.identity import Identity
+from smoothcert.store.counts import check_size
 from smoothcert.store.file import RunFile
 from smoothcert.store.opening import damaged
 from smoothcert.store.schema import Info, InputRecord
@@ -22,7 +23,6 @@ from smoothcert.store.schema import Info, InputRecord
 if TYPE_CHECKING:
     import pandas
 
-MOST_COUNTS = 1 << 28
 RADII_ONLY = "was imported from a log that holds radii and no votes"
 
 
@@ -97,16 +97,11 @@ class Run:
         plan = self.plan
         with RunFile.open_to_read(self.path, plan) as file:
             inputs, claims = file.inputs(), {claim.position: claim for claim in file.claims()}
-            if len(inputs) * plan.classifier.num_classes > MOST_COUNTS:
-                raise InputError(
-                    f"{self.path} has {len(inputs)} inputs with {plan.classifier.num_classes} counts each, above "
-                    f"{MOST_COUNTS} in all: certify fewer inputs into one file."
-                )
-            tally = file.tally(np.array([record.position for record in inputs], dtype=np.int64))
-            constants = file.constants()
-        wanted = self._wanted(inputs, claims, tally)
-        keep = (tally.draws == wanted).all(axis=0).nonzero()[0]
-        kept, complete = [inputs[i] for i in keep], tally.rows(keep)
+            wanted, drawn = self._wanted(inputs, claims), file.draws()
+            kept = [r for r, draws in zip(inputs, wanted, strict=True) if drawn.get(r.position, (0, 0)) == draws]
+            check_size(self.path, len(kept), plan.classifier.num_classes)
+            known, positions = (np.array([r.position for r in rs], dtype=np.int64) for rs in (inputs, kept))
+            complete, constants = file.tally(known, positions), file.constants()
         if self.claimed:
             complete.claims = [claims[record.position] for record in kept]
         if self.info.radii_only:
@@ -115,15 +110,15 @@ class Run:
             raise RunError(damaged(self.path, "products with a class that the selection did not choose"))
         return kept, complete, np.array([constants.get(record.position, np.nan) for record in kept])
 
-    def _wanted(self, inputs: list[InputRecord], claims: dict[int, Claim], tally: Tally) -> NDArray[np.int64]:
-        """How many draws (2, inputs) make an input complete."""
+    def _wanted(self, inputs: list[InputRecord], claims: dict[int, Claim]) -> list[tuple[int, int]]:
+        """How many draws of the two samples make each input complete."""
         if self.info.radii_only:
             if claims.keys() != {record.position for record in inputs}:
                 raise RunError(damaged(self.path, "inputs without a radius"))
-            return np.zeros_like(tally.draws)
+            return [(0, 0)] * len(inputs)
         n0, most = self.plan.question.n0, self.plan.question.draws.most
         ends = [(claims[r.position].n if r.position in claims else -1) if self.claimed else most for r in inputs]
-        return np.array([[n0] * len(inputs), ends], dtype=np.int64)
+        return [(n0, end) for end in ends]
 
     def certificates(
         self, method: str | None = None, alpha: float | None = None, *, estimated: bool = False, plain: bool = False

@@ -112,15 +112,17 @@ def page_data(contents: Contents, sheets: Sequence[Sheets | None]) -> dict[str, 
     }
 
 
+def _most_voted(counts: NDArray[np.int64]) -> list[list[int]]:
+    """Class and votes of the classes with the most."""
+    (some,) = counts.nonzero()
+    top = some[np.argsort(-counts[some], kind="stable")[:TOP_CLASSES]]
+    return [[k, v] for k, v in zip(top.tolist(), counts[top].tolist(), strict=True)]
+
+
 def _run(run: Run, sheets: Sheets | None, name: str) -> dict[str, Any]:
     votes = None
     if not run.info.radii_only:
-        top = np.argsort(-run.tally.estimations, axis=1, kind="stable")[:, :TOP_CLASSES]
-        counts = np.take_along_axis(run.tally.estimations, top, axis=1)
-        votes = [
-            [[k, v] for k, v in zip(ks, vs, strict=True) if v]
-            for ks, vs in zip(top.tolist(), counts.tolist(), strict=True)
-        ]
+        votes = [_most_voted(counts) for counts in run.tally.estimations]
     return {
         "name": printable(name),
         "ids": [printable(id) for id in run.ids],

@@ -1,0 +1,102 @@
+"""Run files of a few kilobytes that stand for gigabytes, or for rows without end."""
+
+import sqlite3
+import struct
+from itertools import repeat
+
+import numpy as np
+import pytest
+
+from hostile.readers import read_run
+from interruptible import certify
+from smoothcert.plan import Classifier, FixedN, Plan, Question, Selection, Setting
+from smoothcert.sampling.blocks import Phase, Votes
+from smoothcert.store.file import RunFile
+from smoothcert.store.new_run import new_run
+from smoothcert.store.opening import Ration
+from smoothcert.store.schema import Info, InputRecord
+
+PAGE = 4096
+
+
+def many_counts(path, inputs, num_classes, monkeypatch):
+    """A run with that many counts, nearly all of them zero."""
+    plan = Plan(
+        Classifier(sigma=0.5, num_classes=num_classes), Question(draws=FixedN(200)), Setting(), Selection(total=inputs)
+    )
+    plan.question.about(plan.classifier)
+    classes = np.array([0, num_classes - 1])
+    monkeypatch.setattr("smoothcert.store.file.check_size", lambda *_: None)
+    with new_run(path, plan, Info("", "", "", "", None)) as file:
+        for position in range(inputs):
+            file.add_input(InputRecord(position, str(position), 0), None)
+            file.write_votes(
+                Votes(position, phase, 0, blocks, 100 * blocks, classes, np.array([100 * blocks - 9, 9]), 0.0)
+                for phase, blocks in ((Phase.SELECTION, 1), (Phase.ESTIMATION, 2))
+            )
+    assert path.stat().st_size < 1 << 23
+    return path.read_bytes()
+
+
+def test_many_classes_are_refused_before_they_take_memory(patient, tmp_path, monkeypatch):
+    content = many_counts(tmp_path / "run", 120, 1 << 20, monkeypatch)
+    refusal = patient.survives(read_run, tmp_path / "box", content, "run.smoothcert")
+    assert "120 inputs with 1048576 counts each, above 52428800 in all" in refusal
+
+
+def test_a_run_that_could_not_be_read_is_refused_before_its_first_draw(tmp_path):
+    plan = Plan(Classifier(sigma=0.5, num_classes=1 << 20), Question(), Setting(), Selection(total=120))
+    with pytest.raises(ValueError, match="certify fewer inputs"), new_run(tmp_path / "run", plan, None):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("inputs", "num_classes"), [(50, 1 << 20), (50_000, 1_000)])
+def test_as_many_counts_as_may_be(patient, tmp_path, monkeypatch, inputs, num_classes):
+    content = many_counts(tmp_path / "run", inputs, num_classes, monkeypatch)
+    assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is None
+
+
+def tangled(content, table, fan, depth):
+    """The file with a tree of so many levels above a table, in which every page hangs at its parent `fan` times."""
+    db = sqlite3.connect(":memory:")
+    db.deserialize(content)
+    (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    db.close()
+    forged = bytearray(content)
+    pages = len(content) // PAGE
+    leaf = forged[PAGE * (root - 1) : PAGE * root]
+
+    def branch(child):
+        cells, start = struct.pack(">IB", child, 1) * fan, PAGE - 5 * fan
+        pointers = struct.pack(f">{fan}H", *range(start, PAGE, 5))
+        head = struct.pack(">BHHHBI", 5, 0, fan, start, 0, child) + pointers
+        return head.ljust(start, b"\0") + cells
+
+    forged[PAGE * (root - 1) : PAGE * root] = branch(pages + 1)
+    for level in range(1, depth):
+        forged += branch(pages + level + 1)
+    forged += leaf
+    forged[28:32] = struct.pack(">I", len(forged) // PAGE)
+    return bytes(forged)
+
+
+@pytest.mark.parametrize("table", ["inputs", "claims", "constants"])
+def test_pages_that_meet_again_have_an_end(patient, tmp_path, table):
+    """12 pages of a tree stand for 300¹² rows."""
+    certify(tmp_path / "run", n=100)
+    content = tangled((tmp_path / "run").read_bytes(), table, 300, 12)
+    assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is not None
+
+
+def test_a_ration_ends():
+    with pytest.raises(sqlite3.DatabaseError, match="rows without end"):
+        list(Ration(10_000)(repeat((1, b"blob"))))
+
+
+def test_a_large_value_in_a_small_file(patient, tmp_path):
+    """What no file of its size can hold is not even looked at."""
+    certify(tmp_path / "run", n=100)
+    with RunFile.open_to_read(tmp_path / "run") as file, pytest.raises(sqlite3.DataError, match="too big"):
+        file._db.execute("SELECT zeroblob(60000000)").fetchone()
