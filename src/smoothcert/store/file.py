@@ -298,7 +298,8 @@ class RunFile:
             if counted is not None:
                 return counted
         index = {int(position): i for i, position in enumerate(positions)}
-        tally = Tally.zeros(len(positions), plan.classifier.num_classes, plan.classifier.votes.soft)
+        m, c = len(positions), plan.classifier.num_classes
+        tally = Tally.zeros(m, c, plan.classifier.votes.others(m, c))
         for votes in self.votes():
             if votes.position not in index:
                 raise RunError(damaged(self.path, f"votes for an unknown input number {votes.position}"))
