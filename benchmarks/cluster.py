@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from smoothcert import Cluster, SmoothedClassifier
 from smoothcert.models import build
+from smoothcert.plan import Labels
 from smoothcert.sampling.blocks import BLOCK, Block, Input, Phase, blocks_of
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor, Job
@@ -63,7 +64,7 @@ def rates(rounds: int, blocks: int) -> tuple[float, float, float]:
     """Median draws a second of one process with one and with two threads, and of two workers."""
     torch.manual_seed(0)
     model = build("cifar_resnet20").eval()
-    job = Job(open_noise("gaussian", 0.5, None), num_classes=10, seed=0, batch=100)
+    job = Job(open_noise("gaussian", 0.5, None), num_classes=10, seed=0, batch=100, votes=Labels())
     here = Executor(open_engine(model), inputs, job)
     seconds: dict[str, list[float]] = {"one": [], "two": [], "cluster": []}
     with Workers(Cluster(workers=WORKERS), model) as workers:

@@ -36,6 +36,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.models import build
+from smoothcert.plan import Labels
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import Input, Phase, blocks_of
 from smoothcert.sampling.choice import EAGER, choose_engine
@@ -207,7 +208,9 @@ class Free:
 def noise_alone(bench: Bench, noise: Noise, draws: int) -> object:
     """(e)"""
     source, batch = Input("x", bench.x.numpy()), bench.auto_batch
-    executor = Executor(Free(batch), lambda _: source, Job(noise, bench.num_classes, seed=0, batch=batch))
+    executor = Executor(
+        Free(batch), lambda _: source, Job(noise, bench.num_classes, seed=0, batch=batch, votes=Labels())
+    )
     return sum(votes.draws for votes in executor.run(blocks_of(0, Phase.ESTIMATION, draws)))
 
 

@@ -11,12 +11,13 @@ from smoothcert.certification.planning import count_classes
 from smoothcert.data import as_dataset
 from smoothcert.options import options_of
 from smoothcert.plan import Classifier, Setting
+from smoothcert.plan.tally import Shares
 from smoothcert.sampling.engines import Engines
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 1, 4, 4)).astype(np.float32)
 WEIGHTS = RNG.normal(size=(16, 3)).astype(np.float32)
-PLAN = {"sigma": 0.3, "n0": 50, "n": 1930, "batch": 64, "method": "cpm", "seed": 0}
+PLAN = {"sigma": 0.3, "n0": 50, "n": 1930, "batch": 64, "seed": 0}
 
 
 class Items:
@@ -50,7 +51,7 @@ def certify_dataset(model, data, *, out, num_classes=None, **options):
 
 
 def certify(out, model=classify, data=None, **changes):
-    left_out = {"n": None, "method": None} if {"radii", "width"} & changes.keys() else {}
+    left_out = {"n": None} if {"radii", "width"} & changes.keys() else {}
     return certify_dataset(model, Items() if data is None else data, out=Path(out), **{**PLAN, **left_out, **changes})
 
 
@@ -60,6 +61,14 @@ def certify_slowly(out):
 
 def votes(run):
     return run.tally.selections.tolist(), run.tally.estimations.tolist()
+
+
+def others(run):
+    """What is added up beside the label counts: sums of shares, or lost duels and the classes that fought."""
+    beside = run.tally.others
+    if isinstance(beside, Shares):
+        return [a.tolist() for s in (beside.selection, beside.estimation) for a in (s.sums, s.squares, s.products)]
+    return beside and [beside.lost.tolist(), beside.chosen.tolist(), beside.named.tolist()]
 
 
 def listen_to_interrupts():

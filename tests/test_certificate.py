@@ -57,7 +57,8 @@ def test_batch_is_row_by_row():
 def soft_tally(shares):
     """A tally of soft votes of one input: its selection sample (draws, c), then its estimation sample."""
     top = int(shares[0].sum(axis=0).argmax())
-    tally = Tally.zeros(1, shares[0].shape[1], soft=True)
+    c = shares[0].shape[1]
+    tally = Tally.zeros(1, c, Softmax().others(1, c))
     for sample, (k, candidate) in enumerate(zip(shares, (-1, top), strict=True)):
         k = np.rint(k * UNIT).astype(np.int64)
         classes, counts = np.unique(k.argmax(axis=1), return_counts=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from smoothcert import ABSTAIN, InputError, SmoothedClassifier
+from smoothcert import ABSTAIN, InputError, Labels, SmoothedClassifier
 from smoothcert.compat.cohen import Smooth
 
 W = np.random.default_rng(0).normal(size=12).astype(np.float32)
@@ -76,7 +76,7 @@ def test_a_model_on_tensors_keeps_its_device_and_state():
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2, bias=False), torch.nn.Dropout(0.5)).train()
     with torch.no_grad():
         module[1].weight.copy_(torch.stack([torch.zeros(12), torch.from_numpy(W)]))
-    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=2, seed=0)
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=2, seed=0, votes=Labels())
     certificate = smoothed.certify(torch.from_numpy(at_distance(0.8)), n=5000)
     by_callable = SmoothedClassifier(half_space, sigma=0.5, num_classes=2, seed=0).certify(at_distance(0.8), n=5000)
     assert replace(certificate, engine=None) == replace(by_callable, engine=None)

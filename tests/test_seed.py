@@ -31,7 +31,7 @@ def test_a_model_that_knows_a_seed_does_not_know_the_fresh_one(seed):
     model = recognises_its_draws(0)
     smoothed = SmoothedClassifier(model, sigma=SIGMA, num_classes=2, noise="grid", levels=16, batch=100, seed=seed)
     told = smoothed.certify(X, n=1000)
-    assert (told.prediction, smoothed.predict(X, n=1000)) == ((0, 0) if seed is None else (1, 1))
+    assert (told.prediction, smoothed.predict(X, max_n=1000)) == ((0, 0) if seed is None else (1, 1))
 
 
 def linear(batch):

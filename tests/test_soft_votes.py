@@ -29,8 +29,8 @@ def soft_run(out, model=classify, **changes):
 
 
 def kept(run):
-    selection, estimation = run.tally.soft
-    return [a.tolist() for s in (selection, estimation) for a in (s.n, s.sums, s.squares, s.products)]
+    shares = run.tally.shares
+    return [a.tolist() for s in (shares.selection, shares.estimation) for a in (s.n, s.sums, s.squares, s.products)]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_hard_votes_are_those_of_a_hard_run(tmp_path, uninterrupted_soft):
 def test_the_sums_are_those_of_the_shares(uninterrupted_soft):
     """The mean share of a linear classifier under noise, by drawing noise of our own."""
     rng = np.random.default_rng(0)
-    _, estimation = uninterrupted_soft.tally.soft
+    estimation = uninterrupted_soft.tally.shares.estimation
     for i in range(3):
         noisy = IMAGES[i] + 0.3 * rng.normal(size=(100_000, *IMAGES[i].shape))
         p = special.softmax(classify(noisy) / 0.5, axis=1)
@@ -243,7 +243,7 @@ def test_labels_are_no_scores(tmp_path):
     def labels(batch):
         return classify(batch).argmax(axis=1)
 
-    with pytest.raises(InputError, match="soft votes are made of scores: use labels"):
+    with pytest.raises(InputError, match="softmax votes are made of scores: use labels"):
         soft_run(tmp_path / "run.smoothcert", labels, num_classes=3)
 
 

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from smoothcert.certificate import Certificate as Certificate
     from smoothcert.certificate import certify_counts as certify_counts
     from smoothcert.certificate import certify_counts_batch as certify_counts_batch
+    from smoothcert.certificate import certify_duels as certify_duels
     from smoothcert.classifier import SmoothedClassifier as SmoothedClassifier
     from smoothcert.errors import InputError as InputError
     from smoothcert.errors import RunError as RunError
     from smoothcert.plan import Cluster as Cluster
+    from smoothcert.plan import Duels as Duels
     from smoothcert.plan import FixedN as FixedN
     from smoothcert.plan import Labels as Labels
     from smoothcert.plan import Question as Question
@@ -34,6 +36,7 @@ _HOMES = {
     "ABSTAIN": "bounds.prediction",
     "Certificate": "certificate",
     "Cluster": "plan",
+    "Duels": "plan",
     "FixedN": "plan",
     "InputError": "errors",
     "Labels": "plan",
@@ -47,6 +50,7 @@ _HOMES = {
     "UntilWidth": "plan",
     "certify_counts": "certificate",
     "certify_counts_batch": "certificate",
+    "certify_duels": "certificate",
     "open_run": "store",
 }
 __all__ = [*_HOMES, *_ROOMS]

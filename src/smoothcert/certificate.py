@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds.prediction import ABSTAIN
-from smoothcert.checks import check_counts, less_error
+from smoothcert.checks import MOST_DRAWS, check_counts, check_whole, less_error
 from smoothcert.errors import InputError
-from smoothcert.plan import ESTIMATED, PROVED, Classifier, FixedN, Labels, Question, Tally
+from smoothcert.plan import ESTIMATED, PROVED, Classifier, Duels, FixedN, Labels, Question, Tally
+from smoothcert.plan.tally import Fought
 from smoothcert.sampling.identity import Identity
 from smoothcert.text import html_table
 
@@ -175,10 +176,35 @@ def certify_counts_batch(
             f"selection and estimation counts must have the same shape, got {selection.shape} and "
             f"{estimation.shape}: both need one row per input and one column per class."
         )
-    classifier = Classifier(sigma=sigma, num_classes=selection.shape[1])
+    classifier = Classifier(sigma=sigma, num_classes=selection.shape[1], votes=Labels())
     question = Question(alpha=alpha, draws=FixedN(method=method)).about(classifier)
     tally = Tally(selection, estimation, np.zeros(len(selection)))
     return [_as_drawn(c) for c in certificates(classifier, question, tally)]
+
+
+def certify_duels(
+    losses: ArrayLike, n: int, *, candidate: int, sigma: float, alpha: float = Question.alpha
+) -> Certificate:
+    """The certificate of one input whose candidate lost `losses[j]` of its n duels with class j, none with itself.
+
+    A draw is a duel of the candidate k with each rival j: lost where `f_j > f_k`, or where both are equal and j < k.
+    The candidate must come from other draws: taken from these, it would be wrong more often than α. Its n0 is 0, for
+    nothing is known of them.
+
+    >>> certify_duels([0, 90, 10], 10_000, candidate=0, sigma=0.5).radius > 1.1
+    True
+    """
+    n = check_whole("n", n, 1, MOST_DRAWS)
+    (lost,) = check_counts([losses], "losses")
+    k = check_whole("candidate", candidate, 0, len(lost) - 1)
+    if lost[k] or lost.max() > n:
+        raise InputError(f"losses must lie between 0 and n = {n}, with none of the candidate to itself.")
+    classifier = Classifier(sigma=sigma, num_classes=len(lost), votes=Duels())
+    question = Question(alpha=alpha, draws=FixedN(n)).about(classifier)
+    wins = np.zeros((2, 1, len(lost)), dtype=np.int64)
+    wins[1, 0, k] = n
+    others = Fought(lost[None], np.array([k]), np.array([k]))
+    return certificates(classifier, question, Tally(wins[0], wins[1], np.zeros(1), others))[0]
 
 
 def _as_drawn(certificate: Certificate) -> Certificate:
@@ -188,4 +214,13 @@ def _as_drawn(certificate: Certificate) -> Certificate:
     return dataclasses.replace(certificate, question=asked)
 
 
-__all__ = ["ABSTAIN", "ESTIMATED", "PROVED", "Certificate", "certificates", "certify_counts", "certify_counts_batch"]
+__all__ = [
+    "ABSTAIN",
+    "ESTIMATED",
+    "PROVED",
+    "Certificate",
+    "certificates",
+    "certify_counts",
+    "certify_counts_batch",
+    "certify_duels",
+]

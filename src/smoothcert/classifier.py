@@ -23,19 +23,21 @@ from smoothcert.certification.planning import (
     open_machine,
     require_precision,
     require_separate_rows,
+    returns_scores,
 )
-from smoothcert.checks import check_level, check_whole, less_error
+from smoothcert.checks import MOST_DRAWS, check_level, check_whole, less_error
 from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.constant import local_constants
 from smoothcert.modules import Model
-from smoothcert.options import keywords, make, split
-from smoothcert.plan import Classifier, Cluster, Plan, Question, Selection, Setting, Tally
+from smoothcert.options import AUTO, keywords, make, split
+from smoothcert.plan import Classifier, Cluster, Labels, Plan, Question, Selection, Setting, Tally
 from smoothcert.plan.schedules import Fixed, Schedule
 from smoothcert.plan.setting import fresh_seed
 from smoothcert.sampling.blocks import BLOCK, Input, Phase, input_digest
 from smoothcert.sampling.choice import ThisProcess
 from smoothcert.sampling.engines import Engine, Engines
+from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 
 FAR_MORE = 10
@@ -43,15 +45,16 @@ FAR_MORE = 10
 
 
 class SmoothedClassifier:
-    """The classifier that returns the class its base model votes for most under N(0, σ² I) noise on the input.
+    """The classifier that returns the class its base model's votes elect under N(0, σ² I) noise on the input.
 
     `model` is a torch module, the path of an .onnx file, or any callable from a float32 NumPy batch to scores (N, c)
     or labels (N,). Noise is added to the input as given: normalisation belongs inside the model. The noise of an input
     depends on `seed` and on the input's values alone, so every answer can be computed again. Unless it is given, `seed`
     is drawn here, when the model exists already: one that knows the seed could recognise its noise.
 
-    `votes` are part of the classifier: a draw votes for one class (`Labels()`), or its vote is divided by `Softmax` or
-    `Sparsemax` of the scores. Whatever is certified, predicted, counted or attacked is the classifier with these votes.
+    `votes` are part of the classifier: a draw is a duel between the scores of any two classes (`Duels()`, unless the
+    model returns labels), votes for one class (`Labels()`), or its vote is divided by `Softmax` or `Sparsemax` of the
+    scores. Whatever is certified, predicted or attacked is the classifier with these votes.
 
     `noise="gaussian"` adds float32 noise in float32, whereas the theorem is about real numbers: a model built to look
     at the last bits of its input can obtain a certificate that is false. `noise="grid"` leaves no such bits: the
@@ -64,9 +67,11 @@ class SmoothedClassifier:
         computing, smoothing = split(given, Setting, Classifier)
         self.classifier, self.setting = make(Classifier, smoothing), make(Setting, computing)
         self.seed = fresh_seed() if self.setting.seed is None else self.setting.seed
+        self._votes_open = smoothing.get("votes") in (None, AUTO)
         self._engines = model if isinstance(model, Engines) else Engines(model)
         self._machine = ThisProcess(self._engines.open(str(self.setting.engine)), 0, "")
         self._chosen_for, self._separate_at = 0, set[int]()
+        self.drawn = 0  # forward passes so far, but for those into run files
         self._counted: defaultdict[str, int] = defaultdict(int)
         self.noise = noise_of(self.classifier)
 
@@ -112,6 +117,7 @@ class SmoothedClassifier:
         for source in inputs:
             self.noise.check(source.array, source.id)
         error = noise_error(self.classifier, asked, inputs[0].array)
+        asked = asked.about(self._settle(inputs[0]))
         constants = self._constants(inputs, asked)
         self._choose_engine(inputs, asked.n0 + asked.draws.expected)
         require_precision(asked, self.engine.identity)
@@ -157,48 +163,63 @@ class SmoothedClassifier:
         """
         selecting, asking = split(given, Selection, Question)
         dataset = as_dataset(data)
-        asked = Plan(
-            self.classifier,
-            self._question(question, asking),
-            dataclasses.replace(self.setting, cluster=cluster),
-            make(Selection, selecting).of(dataset),
-        )
+        selection, asked = make(Selection, selecting).of(dataset), self._question(question, asking)
+        first = dataset[selection.rows(dataset)[0]]
+        classifier = self._settle(Input(first.id, first.array), RunFile.plan_of(Path(out)))
+        setting = dataclasses.replace(self.setting, cluster=cluster)
+        plan = Plan(classifier, asked.about(classifier), setting, selection)
         care = Care(images, model_name, check_determinism, verify_engine, on_progress)
-        return certify_into(Path(out), self._engines, dataset, asked, self.seed, care)
+        return certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
 
-    def predict(self, x: Any, *, n: int = 1_000, alpha: float = Question.alpha) -> int:
-        """The smoothed classifier's class at x, or ABSTAIN; wrong with probability at most α."""
-        return self.predict_batch([x], n=n, alpha=alpha)[0]
+    def predict(self, x: Any, *, alpha: float = Question.alpha, max_n: int = 1_000) -> int:
+        """The smoothed classifier's class at x, or ABSTAIN; wrong with probability at most α.
 
-    def predict_batch(self, xs: Sequence[Any], *, n: int = 1_000, alpha: float = Question.alpha) -> list[int]:
+        Duels are drawn until the class is known, other votes max_n times.
+        """
+        return self.predict_batch([x], alpha=alpha, max_n=max_n)[0]
+
+    def predict_batch(self, xs: Sequence[Any], *, alpha: float = Question.alpha, max_n: int = 1_000) -> list[int]:
         """`predict` for each of xs."""
-        draws = self.classifier.votes.predict_draws(check_whole("n", n, 1))
         check_level(alpha)
+        check_whole("max_n", max_n, 1, MOST_DRAWS)
         inputs = [as_input(x) for x in xs]
         if not inputs:
             return []
-        level = less_error(alpha, self.noise.error(n * inputs[0].array.size))
-        self._choose_engine(inputs, n)
-        schedule = self.classifier.votes.schedule(len(inputs), draws, self.num_classes)
-        return [int(k) for k in self.classifier.votes.predict(self._collect(inputs, schedule, Phase.PREDICT), level)]
+        level = less_error(alpha, self.noise.error(max_n * inputs[0].array.size))
+        kind = self._settle(inputs[0]).votes
+        schedule = kind.predicting(len(inputs), max_n, level, self.num_classes)
+        self._choose_engine(inputs, max_n)
+        return [int(k) for k in kind.predict(self._collect(inputs, schedule, Phase.PREDICT), level)]
 
     def count(self, x: Any, n: int) -> NDArray[Any]:
-        """The votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw is
-        counted twice."""
+        """The label votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw
+        is counted twice."""
         source = as_input(x)
+        kind = self._settle(source).votes
         self._choose_engine([source], check_whole("n", n, 1))
         start = self._counted[source.id]
         draws = start * BLOCK + n
         self._counted[source.id] = -(-draws // BLOCK)
         schedule = Fixed(inputs=1, draws={Phase.COUNT: draws}, start=start)
-        votes: NDArray[Any] = self.classifier.votes.total(self._collect([source], schedule, Phase.COUNT))[0]
+        votes: NDArray[Any] = kind.total(self._collect([source], schedule, Phase.COUNT))[0]
         return votes
+
+    def _settle(self, x: Input, earlier: Plan | None = None) -> Classifier:
+        """The classifier with its votes: where none were asked for, labels if the model returns labels for inputs like
+        x, or if a run that is gone on with has them; else duels."""
+        by_labels = dataclasses.replace(self.classifier, votes=Labels())
+        if self._votes_open and earlier is not None and earlier.classifier.votes == Labels():
+            return by_labels
+        if self._votes_open and not returns_scores(self._engines, x.array):
+            self.classifier = by_labels
+        self._votes_open = False
+        return self.classifier
 
     def _question(self, question: Question | None, given: dict[str, Any]) -> Question:
         said = [name for name, value in given.items() if value is not None]
         if question is not None and said:
             raise InputError(f"`{min(said)}` is part of a question, and a whole one is given: leave one of them out.")
-        return (Question.of(**given) if question is None else question).about(self.classifier)
+        return Question.of(**given) if question is None else question
 
     def _constants(self, inputs: list[Input], question: Question) -> NDArray[np.float64] | None:
         """The ℓ2 constant of the scores, for each input."""
@@ -218,14 +239,15 @@ class SmoothedClassifier:
     def _collect(self, inputs: list[Input], schedule: Schedule, last: Phase) -> Tally:
         """The votes that a schedule wants, with the chosen engine and batch, or a smaller one where fewer rows than
         that are wanted at a time."""
-        at_most = BLOCK * len(inputs) if schedule.looks else self._machine.batch
+        at_most = schedule.step * len(inputs) if schedule.step else self._machine.batch
         setting = self.setting.settled(self.engine.identity, min(self._machine.batch, at_most), self.seed)
         job = job_of(self.classifier, setting)
         if job.batch not in self._separate_at:
             require_separate_rows(self.model, self._machine, inputs[0], job)
             self._separate_at.add(job.batch)
-        executor = self._machine.executor(inputs.__getitem__, job)
-        return collect(executor, schedule, self.classifier, len(inputs), last)
+        tally = collect(self._machine.executor(inputs.__getitem__, job), schedule, self.classifier, len(inputs), last)
+        self.drawn += int(tally.draws.sum())
+        return tally
 
 
 def as_input(x: Any) -> Input:

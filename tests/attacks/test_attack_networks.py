@@ -103,7 +103,7 @@ def test_the_smoothed_classifier_loses_where_it_says(network, examples, noise):
     found = np.isfinite(attack.norms) & (attack.norms > 0)
     assert found.any()
     assert (np.linalg.norm(attack.deltas[found].reshape(found.sum(), -1), axis=1) <= 1.5).all()
-    again = smoothed.predict_batch(list((xs + attack.deltas).astype(np.float32)), n=300)
+    again = smoothed.predict_batch(list((xs + attack.deltas).astype(np.float32)), max_n=300)
     assert (np.array(again) != labels).tolist() == np.isfinite(attack.norms).tolist()
 
 

@@ -25,8 +25,8 @@ from smoothcert.store.file import RunFile
 
 PLANS = {
     "fixed": {},
-    "adaptive": {"radii": [0.1, 0.25], "max_n": 2000, "n": None, "method": None},
-    "soft": {"votes": "softmax", "method": None},
+    "adaptive": {"radii": [0.1, 0.25], "max_n": 2000},
+    "soft": {"votes": "softmax"},
 }
 KILLS = 8
 FINISHED, INTERRUPTED, FAILED, REFUSED = 0, 130, 3, 4
@@ -59,7 +59,7 @@ def facts(run):
         run.labels.tolist(),
         tally.selections.tolist(),
         tally.estimations.tolist(),
-        [a.tolist() for s in tally.shares or () for a in (s.sums, s.squares, s.products)],
+        interruptible.others(run),
         [(c.prediction, c.radius, c.n) for c in run.certificates()],
     )
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from smoothcert import FixedN, Labels, Question, Softmax, Sparsemax, UntilRadii, UntilWidth
+from smoothcert import Duels, FixedN, Labels, Question, Softmax, Sparsemax, UntilRadii, UntilWidth
 from smoothcert.plan import Classifier, Hardmax, Plan, Selection, Setting
 from smoothcert.sampling.identity import Identity
 
@@ -16,7 +16,9 @@ draws = st.one_of(
     st.builds(UntilRadii, radii=radii, **adaptive),
     st.builds(UntilWidth, width=st.floats(0.001, 0.999), **adaptive),
 )
-votes = st.just(Labels()) | st.sampled_from([Softmax, Sparsemax, Hardmax]).flatmap(lambda k: st.builds(k, numbers))
+votes = st.sampled_from([Duels(), Labels()]) | st.sampled_from([Softmax, Sparsemax, Hardmax]).flatmap(
+    lambda k: st.builds(k, numbers)
+)
 noise = st.just({"noise": "gaussian"}) | st.fixed_dictionaries({"noise": st.just("grid"), "levels": counts})
 classifiers = st.builds(
     lambda noise, **others: Classifier(**noise, **others),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import ABSTAIN, InputError, Labels, SmoothedClassifier, Softmax, Sparsemax
+from smoothcert import ABSTAIN, Duels, InputError, Labels, SmoothedClassifier, Softmax, Sparsemax
 from smoothcert.bounds import METHODS
 from smoothcert.plan import KINDS, Classifier, Hardmax
 from smoothcert.sampling.blocks import MOST_SOFT_DRAWS, UNIT
@@ -35,22 +35,22 @@ def test_votes_that_jump_have_no_constant():
 @pytest.mark.parametrize("kind", [Softmax, Sparsemax, Hardmax])
 def test_a_vote_is_divided_into_whole_units(kind):
     scores = torch.randn(500, 6, generator=torch.Generator().manual_seed(1))
-    shares = kind(0.3).shares(scores)
+    shares = kind(0.3).ballots(scores)
     assert shares.dtype == torch.int64
     assert (shares >= 0).all()
     assert (shares.sum(dim=1) - UNIT).abs().max() <= 3  # each of six is rounded by half a unit at most
     assert (shares.argmax(dim=1) == scores.argmax(dim=1)).all()
 
 
-def test_labels_are_not_divided():
-    assert Labels().shares is None
-    assert not Labels().soft
+def test_labels_take_nothing_of_the_scores():
+    assert Labels().ballots(torch.zeros(5, 3)).shape == (5, 0)
+    assert Labels().count(np.empty((5, 0)), 1) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_usual_method_is_one_of_the_kind_s_own(kind):
     assert kind.default_method in kind.methods
-    assert set(kind.beside) == (set(METHODS) if kind.soft else set())
+    assert set(kind.beside) == (set(METHODS) if kind.of_scores else set())
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1, math.nan, math.inf, "1", True, None])
@@ -61,18 +61,18 @@ def test_scores_are_divided_by_positive_numbers_only(kind, temperature):
 
 
 def test_a_name_that_is_none():
-    with pytest.raises(InputError, match="unknown votes 'fuzzy': choose one of labels, softmax, sparsemax, hardmax"):
+    with pytest.raises(InputError, match="unknown votes 'fuzzy': choose one of duels, labels, softmax, sparsemax"):
         SmoothedClassifier(lambda b: b, sigma=0.5, num_classes=2, votes="fuzzy")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("labels", Labels()), ("auto", Labels()), ("softmax", Softmax())])
+@pytest.mark.parametrize(("name", "kind"), [("labels", Labels()), ("auto", Duels()), ("softmax", Softmax())])
 def test_a_name_is_the_kind(name, kind):
     assert SmoothedClassifier(lambda b: b, sigma=0.5, num_classes=2, votes=name).classifier.votes == kind
 
 
-def test_a_temperature_says_nothing_about_labels():
-    for votes in (None, "auto", "labels"):
-        with pytest.raises(InputError, match="`temperature` says nothing about labels votes: leave it out"):
+def test_a_temperature_says_nothing_about_votes_that_are_not_divided():
+    for votes, name in ((None, "duels"), ("auto", "duels"), ("labels", "labels")):
+        with pytest.raises(InputError, match=f"`temperature` says nothing about {name} votes: leave it out"):
             SmoothedClassifier(lambda b: b, sigma=0.5, num_classes=2, votes=votes, temperature=0.5)
 
 
@@ -83,7 +83,7 @@ def test_a_kind_given_whole_has_its_temperature():
 
 def test_a_classifier_takes_kinds_and_no_names():
     """Names are for keywords and commands."""
-    with pytest.raises(InputError, match="votes must be one of Labels"):
+    with pytest.raises(InputError, match="votes must be one of Duels"):
         Classifier(sigma=0.5, num_classes=2, votes="softmax")
 
 
@@ -122,7 +122,7 @@ def test_shares_cannot_be_added_up_over_any_number_of_draws(n):
         raise AssertionError
 
     smoothed = SmoothedClassifier(never, sigma=0.5, num_classes=2, votes=Softmax(), batch=10)
-    with pytest.raises(InputError, match="n must be"):
-        smoothed.predict(np.zeros(1), n=n)
+    with pytest.raises(InputError, match="max_n must be"):
+        smoothed.predict(np.zeros(1), max_n=n)
     with pytest.raises(InputError, match="soft votes need from 2 to"):
         smoothed.certify(np.zeros(1), n=n)

@@ -12,7 +12,7 @@ from smoothcert import Cluster, FixedN, InputError, Labels, Question, Softmax, U
 from smoothcert.plan import Classifier, Plan, Selection, Setting, differences
 from smoothcert.records import flat
 
-PLAN = Plan(Classifier(0.5, 3), Question(draws=FixedN(1000, "cpm")), Setting(), Selection(total=5))
+PLAN = Plan(Classifier(0.5, 3, votes=Labels()), Question(draws=FixedN(1000, "cpm")), Setting(), Selection(total=5))
 NO_NUMBERS = (None, "1", True, [1], math.nan)
 NOT_WHOLE = (*NO_NUMBERS, 0, -1, 1.0, 0.5)
 

@@ -9,7 +9,8 @@ from interruptible import Items
 from smoothcert import FixedN, InputError, Labels, Question, SmoothedClassifier, Softmax, UntilRadii, UntilWidth
 from smoothcert.plan import Classifier, Hardmax
 
-LABELS = Classifier(sigma=0.5, num_classes=3)
+DUELS = Classifier(sigma=0.5, num_classes=3)
+LABELS = Classifier(sigma=0.5, num_classes=3, votes=Labels())
 SOFT = Classifier(sigma=0.5, num_classes=3, votes=Softmax())
 
 
@@ -61,7 +62,7 @@ def test_a_whole_question_is_not_changed_by_keywords():
 
 
 def test_a_question_and_its_keywords_are_answered_alike():
-    smoothed = SmoothedClassifier(lambda b: b, sigma=0.5, num_classes=2, batch=100)
+    smoothed = SmoothedClassifier(lambda b: b, sigma=0.5, num_classes=2, votes=Labels(), batch=100)
     x = np.float32([0.5, 0.0])
     asked = {"n0": 50, "n": 400, "alpha": 0.01, "method": "mono"}
     certificate = smoothed.certify(x, Question(n0=50, draws=FixedN(400, "mono"), alpha=0.01))
@@ -110,7 +111,7 @@ class TestSignatures:
 class TestAbout:
     """A question is settled by the classifier that it is asked of."""
 
-    @pytest.mark.parametrize(("classifier", "method"), [(LABELS, "pairwise"), (SOFT, "betting")])
+    @pytest.mark.parametrize(("classifier", "method"), [(DUELS, "duels"), (LABELS, "pairwise"), (SOFT, "betting")])
     def test_the_votes_have_their_usual_method(self, classifier, method):
         assert Question().about(classifier).method == method
 
@@ -122,7 +123,10 @@ class TestAbout:
         ("classifier", "given", "sentence"),
         [
             (LABELS, {"method": "betting"}, "unknown method 'betting' for labels: choose one of mono, bonferroni, cpm"),
-            (SOFT, {"method": "mono"}, "unknown method 'mono' for softmax: choose one of betting, bernstein"),
+            (SOFT, {"method": "mono"}, "mono is a method for labels, and the votes are softmax: use `votes` labels"),
+            (DUELS, {"method": "pairwise"}, "pairwise is a method for labels, and the votes are duels"),
+            (DUELS, {"method": "betting"}, "unknown method 'betting' for duels: choose one of duels"),
+            (DUELS, {"lipschitz": 1.0}, "duels votes jump"),
             (LABELS, {"method": 7}, "unknown method 7 for labels"),
             (LABELS, {"lipschitz": 1.0}, "labels votes jump, so no Lipschitz constant says anything about them"),
             (SOFT, {"radii": [0.1]}, "soft votes need a fixed number of draws"),
@@ -150,16 +154,19 @@ class TestAgain:
 
     def test_methods_for_labels_are_about_the_classifier_of_the_labels(self):
         """A Lipschitz constant of the shares says nothing about it."""
+        classifier, again = Question().about(DUELS).again(DUELS, "pairwise", 0.01)
+        assert (classifier.votes, again.method, again.alpha) == (Labels(), "pairwise", 0.01)
         classifier, again = Question.of(lipschitz=1.0).about(SOFT).again(SOFT, "cpm", None)
         assert (classifier.votes, again.method, again.lipschitz) == (Labels(), "cpm", None)
 
     @pytest.mark.parametrize("given", [{"radii": [0.1]}, {"width": 0.1}])
     def test_votes_that_ended_the_draws_answer_nothing_else(self, given):
         asked = Question.of(**given)
-        assert asked.again(LABELS, asked.method, asked.alpha) == (LABELS, asked)
-        for method, alpha in (("mono", None), (None, 0.01)):
-            with pytest.raises(InputError, match="stopped drawing when its votes said so"):
-                asked.again(LABELS, method, alpha)
+        for classifier in (DUELS, LABELS):
+            assert asked.again(classifier, asked.method, asked.alpha) == (classifier, asked)
+            for method, alpha in (("mono", None), (None, 0.01)):
+                with pytest.raises(InputError, match="stopped drawing when its votes said so"):
+                    asked.again(classifier, method, alpha)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Which blocks are drawn: each once, full batches, the same decisions after any interruption, nothing recomputed."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,7 +11,7 @@ from smoothcert.plan.schedules import Fixed, SelectFirst
 from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Phase, Soft, Votes
 from smoothcert.store.file import RunFile
 
-ASK = {"radii": [0.1, 0.2, 0.3], "max_n": 5000, "n": None, "method": None}
+ASK = {"radii": [0.1, 0.2, 0.3], "max_n": 5000}
 DRAWS = {Phase.SELECTION: 130, Phase.ESTIMATION: 450}
 
 
@@ -43,7 +41,7 @@ def whole(tmp_path_factory):
     return certify(tmp_path_factory.mktemp("whole") / "run.smoothcert", **ASK)
 
 
-@pytest.mark.parametrize("kind", [Fixed, partial(SelectFirst, num_classes=3)], ids=["fixed", "select first"])
+@pytest.mark.parametrize("kind", [Fixed, SelectFirst], ids=["fixed", "select first"])
 def test_every_draw_of_every_input_is_asked_for_once(kind):
     schedule = kind(inputs=3, draws=DRAWS)
     wanted = {(i, phase, draw) for i in range(3) for phase, n in DRAWS.items() for draw in range(n)}
@@ -69,7 +67,7 @@ def test_what_an_earlier_session_drew_is_not_asked_for_again(known):
 def test_soft_votes_name_their_candidate_before_it_is_proved():
     """The largest sum of shares, the lowest id among equal ones; asked for votes, the schedule waits for them."""
     shares = [(1, 5, 0), (3, 0, 3), (0, 0, 2)]
-    schedule = SelectFirst(inputs=3, draws=DRAWS, num_classes=3)
+    schedule = SelectFirst(inputs=3, draws=DRAWS)
     candidates, late = {}, []
     for block in schedule:
         if block is None:

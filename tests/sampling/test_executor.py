@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from smoothcert.errors import InputError, RunError
+from smoothcert.plan import Labels
 from smoothcert.sampling.blocks import Input, Phase, blocks_of, join
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor, Job
@@ -19,7 +20,7 @@ INPUTS = [Input(f"row {i}", np.full((2, 3), i / 4, dtype=np.float32)) for i in r
 
 def executor(model, batch=100, inputs=INPUTS, num_classes=3):
     engine = open_engine(model)
-    return Executor(engine, inputs.__getitem__, Job(Gaussian(0.5), num_classes, 0, batch))
+    return Executor(engine, inputs.__getitem__, Job(Gaussian(0.5), num_classes, 0, batch, Labels()))
 
 
 def by_sum(batch):
@@ -63,7 +64,7 @@ class InLanes:
 @pytest.mark.parametrize("lanes", [1, 2, 5])
 def test_votes_depend_neither_on_the_lanes_nor_on_what_shares_a_batch(batch, lanes):
     engine = InLanes(lanes)
-    runner = Executor(engine, INPUTS.__getitem__, Job(Gaussian(0.5), 3, 0, batch))
+    runner = Executor(engine, INPUTS.__getitem__, Job(Gaussian(0.5), 3, 0, batch, Labels()))
     blocks = [b for i in range(len(INPUTS)) for b in blocks_of(i, Phase.ESTIMATION, 250)]
     alone = {(b.position, b.index): next(executor(by_sum).run([b])) for b in blocks}
     drawn = list(runner.run(blocks))
@@ -83,7 +84,7 @@ def test_a_model_that_fails_in_one_lane_ends_the_run():
                 raise ValueError("no more")
             return torch.from_numpy(by_sum(batch.numpy()))
 
-    runner = Executor(Failing(3), INPUTS.__getitem__, Job(Gaussian(0.5), 3, 0, 7))
+    runner = Executor(Failing(3), INPUTS.__getitem__, Job(Gaussian(0.5), 3, 0, 7, Labels()))
     with pytest.raises(RunError, match="no more"):
         votes(runner)
 
@@ -154,7 +155,7 @@ def third_input(value):
 def test_scores_that_are_not_finite_name_the_input(value):
     quiet = [Input(f"row {i}", np.full((2, 3), i / 4, dtype=np.float32)) for i in range(5)]
     noise = Gaussian(1e-3)
-    runner = Executor(open_engine(third_input(value)), quiet.__getitem__, Job(noise, 3, 0, 64))
+    runner = Executor(open_engine(third_input(value)), quiet.__getitem__, Job(noise, 3, 0, 64, Labels()))
     with pytest.raises(RunError, match="NaN or infinite for input row 2"):
         votes(runner)
 

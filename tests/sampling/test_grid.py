@@ -279,7 +279,7 @@ class TestTheLevel:
         smoothed = SmoothedClassifier(never, sigma=0.2, num_classes=2, noise="grid", levels=10, batch=10, seed=0)
         for answer in (smoothed.certify, smoothed.predict):
             with pytest.raises(InputError, match="alpha = 1e-17 is not above"):
-                answer(np.zeros(1), n=1000, alpha=1e-17)
+                answer(np.zeros(1), alpha=1e-17)
         with pytest.raises(InputError, match="alpha = 1e-15 is not above"):
             smoothed.certify(np.zeros(1), radii=[0.1], max_n=100_000, alpha=1e-15)
 

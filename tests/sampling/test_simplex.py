@@ -43,8 +43,8 @@ def test_blocks_add_up_to_the_whole_in_any_cut():
     whole = votes(0, 10)
     assert join([votes(0, 3), votes(3, 4), votes(4, 10)]).says_the_same_as(whole)
     assert not join([votes(0, 3), votes(3, 9)]).says_the_same_as(whole)
-    assert whole.soft.sums == pytest.approx(k.sum(axis=0))
-    assert whole.soft.products == pytest.approx((k[:, [2]] * k).sum(axis=0))
+    assert whole.beside.sums == pytest.approx(k.sum(axis=0))
+    assert whole.beside.products == pytest.approx((k[:, [2]] * k).sum(axis=0))
 
 
 def test_the_largest_number_of_draws_does_not_overflow():

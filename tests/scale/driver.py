@@ -10,7 +10,7 @@ from scale.moody import unhurried
 from smoothcert.plan import Cluster
 from smoothcert.store import file
 
-PLANS = {"fixed": {}, "adaptive": {"radii": [0.05, 0.2], "max_n": 5_000, "n": None, "method": None}}
+PLANS = {"fixed": {}, "adaptive": {"radii": [0.05, 0.2], "max_n": 5_000}}
 
 if __name__ == "__main__":
     file.COMMIT_SECONDS = 0.3

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +16,8 @@ import interruptible
 from interruptible import IMAGES
 from scale.moody import DIE, RAISE, moody, sociable, unhurried
 from smoothcert import InputError, RunError, open_run
-from smoothcert.bounds.sequential import SequentialPlan
-from smoothcert.plan import Cluster, Softmax, Sparsemax
-from smoothcert.plan.schedules import Adaptive, Fixed, SelectFirst
+from smoothcert.plan import Classifier, Cluster, Duels, Labels, Softmax, Sparsemax, UntilRadii
+from smoothcert.plan.schedules import Fixed, SelectFirst
 from smoothcert.sampling.blocks import Input, Phase, blocks_of, join
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Executor, Job
@@ -25,9 +25,10 @@ from smoothcert.sampling.noise import open_noise
 from smoothcert.scale import workers as workers_module
 from smoothcert.scale.executor import ClusterExecutor
 from smoothcert.scale.workers import Workers
+from smoothcert.store.schema import pack
 from survived import SURVIVED
 
-ADAPTIVE = {"radii": [0.05, 0.2], "max_n": 5_000, "n": None, "method": None}
+ADAPTIVE = {"radii": [0.05, 0.2], "max_n": 5_000}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,16 @@ def workers(nodes):
 
 
 def job(**changes):
-    return Job(**{"noise": open_noise("gaussian", 0.3, None), "num_classes": 3, "seed": 0, "batch": 64, **changes})
+    return Job(
+        **{
+            "noise": open_noise("gaussian", 0.3, None),
+            "num_classes": 3,
+            "seed": 0,
+            "batch": 64,
+            "votes": Labels(),
+            **changes,
+        }
+    )
 
 
 def inputs(position):
@@ -54,11 +64,15 @@ def fixed():
 
 
 def adaptive():
-    return Adaptive(SequentialPlan(0.3, (0.05, 0.2), None, 0.001, 5_000, 0.05), inputs=12, n0=100, num_classes=3)
+    return UntilRadii(radii=(0.05, 0.2), max_n=5_000).schedule(Classifier(0.3, 3, votes=Labels()), 100, 0.001, 12)
 
 
-def soft():
-    return SelectFirst(inputs=12, draws={Phase.SELECTION: 150, Phase.ESTIMATION: 1930}, num_classes=3)
+def duelling():
+    return UntilRadii(radii=(0.05, 0.2), max_n=5_000).schedule(Classifier(0.3, 3), 100, 0.001, 12)
+
+
+def selecting_first():
+    return SelectFirst(inputs=12, draws={Phase.SELECTION: 150, Phase.ESTIMATION: 1930})
 
 
 def outcome(executor, schedule, at=None):
@@ -76,8 +90,7 @@ def outcome(executor, schedule, at=None):
 
 
 def facts(v):
-    sums = v.soft and (v.soft.candidate, *(a.tolist() for a in (v.soft.sums, v.soft.squares, v.soft.products)))
-    return v.draws, v.classes.tolist(), v.counts.tolist(), sums
+    return pack(replace(v, seconds=0.0))
 
 
 @pytest.mark.parametrize("schedule", [fixed, adaptive])
@@ -87,12 +100,16 @@ def test_votes_and_claims_are_those_of_one_process(workers, schedule, batch):
     assert outcome(cluster, schedule()) == outcome(here, schedule())
 
 
-@pytest.mark.parametrize("kind", [Softmax(0.5), Sparsemax(0.5)], ids=str)
-def test_soft_votes_are_those_of_one_process(workers, kind):
-    cluster, here = both(workers, shares=kind.shares)
-    there = outcome(cluster, soft())
-    assert all(sums for *_, sums in there[0].values())
-    assert there == outcome(here, soft())
+@pytest.mark.parametrize(
+    ("kind", "schedule"),
+    [(kind, selecting_first) for kind in (Duels(), Softmax(0.5), Sparsemax(0.5))] + [(Duels(), duelling)],
+    ids=lambda value: value.__name__ if callable(value) else str(value),
+)
+def test_what_scores_add_up_to_is_as_in_one_process(workers, kind, schedule):
+    cluster, here = both(workers, votes=kind)
+    there = outcome(cluster, schedule())
+    assert all(beside for *_, beside, _, _ in there[0].values())
+    assert there == outcome(here, schedule())
 
 
 def test_rows_that_see_each_other_are_found_by_a_worker(nodes, workers, tmp_path):

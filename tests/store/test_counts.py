@@ -12,7 +12,7 @@ from smoothcert.store import counts
 from smoothcert.store.file import RunFile
 from smoothcert.store.schema import pack
 
-ADAPTIVE = {"radii": [0.1, 0.2], "max_n": 1000, "n": None, "method": None}
+ADAPTIVE = {"radii": [0.1, 0.2], "max_n": 1000}
 
 
 @pytest.fixture(params=[{}, ADAPTIVE], ids=["fixed", "adaptive"])

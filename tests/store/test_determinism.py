@@ -9,7 +9,7 @@ import torch
 from interruptible import Items, certify, classify, votes
 from smoothcert import InputError, RunError, open_run
 
-PLANS = {"fixed": {}, "adaptive": {"radii": [0.1, 0.2], "max_n": 2000, "n": None, "method": None}}
+PLANS = {"fixed": {}, "adaptive": {"radii": [0.1, 0.2], "max_n": 2000}}
 
 
 class Deterministic(torch.nn.Module):

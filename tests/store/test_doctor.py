@@ -11,7 +11,7 @@ from smoothcert import InputError, RunError, open_run
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.logs import import_logs
 
-PLANS = {"fixed": {"n": 430}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500, "n": None, "method": None}}
+PLANS = {"fixed": {"n": 430}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500}}
 MOVED = "UPDATE votes SET counts = CAST(x'02000000' || substr(counts, 5) AS BLOB) WHERE position = 4"
 """Votes of the first class become votes of the last: their total is unchanged, only the checksum can tell."""
 

@@ -9,7 +9,7 @@ from interruptible import certify
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store.doctor import diagnose
 
-PLANS = {"fixed": {"n": 250}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500, "n": None, "method": None}}
+PLANS = {"fixed": {"n": 250}, "adaptive": {"radii": [0.1, 0.25], "max_n": 500}}
 
 
 def said(path):

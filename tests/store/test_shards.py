@@ -1,34 +1,39 @@
 """A run split into files and joined again is the run that was never split."""
 
 from contextlib import suppress
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from interruptible import IMAGES, Items, certify, classify
 from smoothcert import InputError, RunError, open_run
+from smoothcert.sampling.blocks import join
 from smoothcert.store.file import RunFile
+from smoothcert.store.schema import pack
 from smoothcert.store.shards import merge_runs
 
 PLANS = {
     "fixed": {"n": 430},
-    "adaptive": {"radii": [0.1, 0.25], "max_n": 500, "n": None, "method": None},
-    "soft": {"n": 430, "votes": "softmax", "method": None},
+    "adaptive": {"radii": [0.1, 0.25], "max_n": 500},
+    "labels": {"n": 430, "votes": "labels"},
+    "soft": {"n": 430, "votes": "softmax"},
 }
 
 
 def contents(path):
-    """The plan, every input with its picture, every claim, and the votes of each input and phase, soft ones too."""
+    """The plan, every input with its picture, every claim, and the votes of each input and phase."""
     with RunFile.open_to_read(path) as file:
         inputs = [(record, file.thumbnail(record.position)) for record in file.inputs()]
-        votes = np.zeros((len(inputs), 2, 4, 3), dtype=int)
+        votes = {}
         for v in file.votes():
-            cell = votes[v.position, int(v.phase.value == "estimation")]
-            cell[0, v.classes] += v.counts
-            if v.soft:
-                cell[1:] += v.soft.sums, v.soft.squares, v.soft.products
+            votes.setdefault((v.position, v.phase), []).append(v)
+        votes = {key: packed(join(parts)) for key, parts in votes.items()}
         claims = [(c.position, c.prediction, c.radius, c.n) for c in file.claims()]
-        return file.plan, inputs, claims, votes.tolist()
+        return file.plan, inputs, claims, votes
+
+
+def packed(votes):
+    return pack(replace(votes, seconds=0.0))
 
 
 def split(folder, k, **plan):

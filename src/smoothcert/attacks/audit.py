@@ -78,7 +78,7 @@ def search_balls(
     with differentiable(module) as scores:
         points = ascend(scores, targets.inputs, targets.labels, limits, ascent, device_of(module), smoothed.classifier)
     norms = distances(points, targets.x)
-    found = np.array(smoothed.predict_batch(list(points), n=n, alpha=alpha))
+    found = np.array(smoothed.predict_batch(list(points), alpha=alpha, max_n=n))
     broken = (found != targets.labels) & (found != ABSTAIN) & (norms < limits)
     return Search(
         len(points),

@@ -43,7 +43,7 @@ def smoothed_pgd(
     targets = check_targets(module, xs, labels, bounds)
 
     def judge(points: NDArray[np.float32]) -> NDArray[np.int64]:
-        return np.array(smoothed.predict_batch(list(points), n=n, alpha=alpha))
+        return np.array(smoothed.predict_batch(list(points), alpha=alpha, max_n=n))
 
     with differentiable(module) as scores:
         points = ascend(scores, *targets.in_each(radii), ascent, device_of(module), smoothed.classifier)

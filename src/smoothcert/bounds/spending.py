@@ -25,21 +25,23 @@ RECURSION_ERROR = 1e-9  # relative; the recursion sums positive terms only, each
 
 
 @lru_cache(maxsize=64)
-def looks(max_n: int, growth: float = 1.2) -> Looks:
-    """100, then × growth rounded up to whole blocks of 100 draws, the last one max_n.
+def looks(max_n: int, growth: float = 1.2, step: int = BLOCK) -> Looks:
+    """After a step of 100 draws, then × growth rounded up to whole steps, the last one max_n.
 
     >>> looks(1500)
     (100, 200, 300, 400, 500, 600, 800, 1000, 1200, 1500)
     >>> looks(1500, growth=2)
     (100, 200, 400, 800, 1500)
+    >>> looks(200, step=20)
+    (20, 40, 60, 80, 100, 120, 160, 200)
     """
-    if max_n < BLOCK or max_n % BLOCK:
-        raise InputError(f"max_n must be a positive multiple of {BLOCK}, got {max_n}.")
-    blocks = [1]
-    while blocks[-1] * BLOCK < max_n:
-        # round() keeps 10 × 1.1 at 11 blocks, where ceil(11.000000000000002) has 12
-        blocks.append(min(int(np.ceil(round(blocks[-1] * growth, 9))), max_n // BLOCK))
-    return tuple(BLOCK * b for b in blocks)
+    if max_n < step or max_n % step:
+        raise InputError(f"max_n must be a positive multiple of {step}, got {max_n}.")
+    steps = [1]
+    while steps[-1] * step < max_n:
+        # round() keeps 10 × 1.1 at 11 steps, where ceil(11.000000000000002) has 12
+        steps.append(min(int(np.ceil(round(steps[-1] * growth, 9))), max_n // step))
+    return tuple(step * k for k in steps)
 
 
 def portions(at: Looks, alpha: float) -> Floats:

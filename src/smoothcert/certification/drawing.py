@@ -30,7 +30,8 @@ OnProgress = Callable[[int, float], None]
 
 def collect(executor: Draws, schedule: Schedule, classifier: Classifier, inputs: int, last: Phase) -> Tally:
     """The votes that a schedule wants, added up in memory; draws of the last phase are the estimation sample."""
-    tally = Tally.zeros(inputs, classifier.num_classes, classifier.votes.soft)
+    c = classifier.num_classes
+    tally = Tally.zeros(inputs, c, classifier.votes.others(inputs, c))
     claims: dict[int, Claim] = {}
     for votes in executor.run(schedule):
         tally.add(votes, votes.position, int(votes.phase is last))

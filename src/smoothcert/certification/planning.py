@@ -47,7 +47,7 @@ def noise_of(classifier: Classifier) -> Noise:
 
 def job_of(classifier: Classifier, setting: Setting) -> Job:
     """What the nouns ask of whatever draws."""
-    return Job(noise_of(classifier), classifier.num_classes, setting.known_seed, setting.rows, classifier.votes.shares)
+    return Job(noise_of(classifier), classifier.num_classes, setting.known_seed, setting.rows, classifier.votes)
 
 
 def open_machine(
@@ -143,10 +143,25 @@ def require_separate_rows(model: Model, machine: Machine, source: Input, job: Jo
 
 def count_classes(engines: Engines, dataset: Dataset) -> int:
     """How many classes the model scores, or the data set names where the model returns labels."""
-    engine, x = engines.open(), dataset[0].array
+    output = _output(engines, dataset[0].array)
+    if output.ndim == 2:
+        return int(output.shape[1])
+    if dataset.classes is None:
+        raise InputError("the model returns labels and the data set names no classes: pass `num_classes`.")
+    return len(dataset.classes)
+
+
+def returns_scores(engines: Engines, x: NDArray[np.float32]) -> bool:
+    """Does the model return scores for inputs like x, or labels?"""
+    return _output(engines, x).ndim == 2
+
+
+def _output(engines: Engines, x: NDArray[np.float32]) -> torch.Tensor:
+    """What the model returns for two copies of x."""
+    engine = engines.open()
     with engine.ready():
         try:
-            output = engine(torch.from_numpy(x[None]).to(engine.device))
+            return engine(torch.from_numpy(np.stack([x, x])).to(engine.device))
         except InputError:
             raise
         except Exception as error:
@@ -155,11 +170,6 @@ def count_classes(engines: Engines, dataset: Dataset) -> int:
                 f"the model does not take an input of shape {x.shape} ({reason}): check the model and the "
                 f"preprocessing of the data."
             ) from error
-    if output.ndim == 2:
-        return int(output.shape[1])
-    if dataset.classes is None:
-        raise InputError("the model returns labels and the data set names no classes: pass `num_classes`.")
-    return len(dataset.classes)
 
 
 WORDS = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Block, Votes, blocks_of, join
+from smoothcert.sampling.blocks import BLOCK, Block, Votes, blocks_of, join
 from smoothcert.sampling.machine import Draws
 from smoothcert.store.file import RunFile
 
@@ -79,6 +79,5 @@ def _changed(executor: Draws, rows: Sequence[Votes]) -> list[Votes]:
 
 def _blocks(votes: Votes) -> Iterator[Block]:
     """The blocks behind a stored row."""
-    candidate = votes.soft.candidate if votes.soft else NO_CANDIDATE
     draws = votes.first * BLOCK + votes.draws
-    return blocks_of(votes.position, votes.phase, draws, start=votes.first, candidate=candidate)
+    return blocks_of(votes.position, votes.phase, draws, start=votes.first, candidate=votes.candidate)

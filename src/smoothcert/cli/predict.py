@@ -39,11 +39,13 @@ def predict(
     setting: Given,
     selection: Given,
     loading: Given,
-    n: Annotated[int, typer.Option(help="Draws an input.")] = 1_000,
+    max_n: Annotated[int, typer.Option(help="Most draws an input.")] = 1_000,
     alpha: Annotated[float, typer.Option(help="Risk that a class is wrong, per input.")] = Question.alpha,
     out: Annotated[Path | None, typer.Option(help="Write idx, label, predict, correct, time here (TSV).")] = None,
 ) -> None:
     """Predict the smoothed classifier's class of each input, or abstain; a class is wrong with risk α at most.
+
+    Duels are drawn until the class is known, other votes max-n times.
 
     Example: `smoothcert predict digits_cnn digits --sigma 0.25 --limit 20`
     """
@@ -55,18 +57,18 @@ def predict(
         for start in range(0, len(rows), CHUNK):
             examples = [dataset[row] for row in rows[start : start + CHUNK]]
             before = perf_counter()
-            predictions = smoothed.predict_batch([Input(e.id, e.array) for e in examples], n=n, alpha=alpha)
+            predictions = smoothed.predict_batch([Input(e.id, e.array) for e in examples], alpha=alpha, max_n=max_n)
             time = timedelta(seconds=(perf_counter() - before) / len(examples))
             for e, k in zip(examples, predictions, strict=True):
                 lines.append(f"{csv_cell(e.id)}\t{e.label}\t{k}\t{int(k == e.label)}\t{time}")
                 right, abstained = right + (k == e.label), abstained + (k == ABSTAIN)
-            meter(n * (start + len(examples)), (start + len(examples)) / len(rows))
+            meter(smoothed.drawn, (start + len(examples)) / len(rows))
     if out is not None:
         write_text(out, "\n".join(lines) + "\n")
     Console().print(
-        f"{len(rows)} inputs, {smoothed.classifier.noise} noise σ = {smoothed.sigma:g}, n = {n:,}, α = {alpha:g}, "
-        f"seed {smoothed.seed}: "
-        f"{right / len(rows):.3f} right, {abstained / len(rows):.3f} abstained"
+        f"{len(rows)} inputs, {smoothed.classifier.votes} under {smoothed.classifier.noise} noise σ = "
+        f"{smoothed.sigma:g}, n ≤ {max_n:,}, α = {alpha:g}, seed {smoothed.seed}: {right / len(rows):.3f} right, "
+        f"{abstained / len(rows):.3f} abstained, {smoothed.drawn / len(rows):,.0f} draws an input on average"
         + (f"; written to {out}" if out else ""),
         highlight=False,
     )

@@ -11,6 +11,7 @@ import torch
 
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.classifier import SmoothedClassifier
+from smoothcert.plan import Labels
 
 
 class Smooth:
@@ -28,9 +29,9 @@ class Smooth:
 
     def predict(self, x: Any, n: int, alpha: float, batch_size: int) -> int:
         """The class, or ABSTAIN."""
-        return self._smoothed(batch_size).predict(x, n=n, alpha=alpha)
+        return self._smoothed(batch_size).predict(x, alpha=alpha, max_n=n)
 
     def _smoothed(self, batch_size: int) -> SmoothedClassifier:
         return SmoothedClassifier(
-            self.base_classifier, sigma=self.sigma, num_classes=self.num_classes, batch=batch_size
+            self.base_classifier, sigma=self.sigma, num_classes=self.num_classes, votes=Labels(), batch=batch_size
         )

@@ -15,7 +15,7 @@ from typing import Any
 from smoothcert.checks import less_error
 from smoothcert.plan.classifier import Classifier
 from smoothcert.plan.draws import FixedN, UntilRadii, UntilWidth
-from smoothcert.plan.kinds import ESTIMATED, KINDS, PROVED, Hardmax, Kind, Labels, Proved, Softmax, Sparsemax
+from smoothcert.plan.kinds import ESTIMATED, KINDS, PROVED, Duels, Hardmax, Kind, Labels, Proved, Softmax, Sparsemax
 from smoothcert.plan.question import Question
 from smoothcert.plan.selection import Selection
 from smoothcert.plan.setting import Cluster, Setting
@@ -104,6 +104,7 @@ __all__ = [
     "PROVED",
     "Classifier",
     "Cluster",
+    "Duels",
     "FixedN",
     "Hardmax",
     "Kind",

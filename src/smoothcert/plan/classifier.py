@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from smoothcert.checks import check_noise, check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import keep, named, option
-from smoothcert.plan.kinds import KINDS, Hardmax, Labels, Softmax, Sparsemax
+from smoothcert.plan.kinds import KINDS, Duels, Hardmax, Labels, Softmax, Sparsemax
 
 NOISE = "Noise"
 MOST_CLASSES = 1 << 20
@@ -19,7 +19,7 @@ EIGHT_BIT = 255
 
 @dataclass(frozen=True)
 class Classifier:
-    """It returns the class that gets most votes from copies of an input under N(0, σ² I) noise.
+    """It returns the class that its votes elect from copies of an input under N(0, σ² I) noise.
 
     `model` is the fingerprint of the base model, where a run keeps it.
     """
@@ -32,8 +32,11 @@ class Classifier:
     levels: int | None = option(
         None, help="Steps of the grid per unit of the input; the data's own unless given.", panel=NOISE
     )
-    votes: Labels | Softmax | Sparsemax | Hardmax = named(
-        *KINDS, help="labels, or shares of a vote: softmax or sparsemax of the scores.", panel="Soft votes"
+    votes: Duels | Labels | Softmax | Sparsemax | Hardmax = named(
+        *KINDS,
+        help="duels between the scores (labels where the model returns labels), labels, or shares of a vote: softmax "
+        "or sparsemax of the scores.",
+        panel="Votes",
     )
     model: str = ""
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from smoothcert.bounds.sequential import SequentialPlan
+from smoothcert.bounds.sequential import BOUND_GROWTH, EXACT_GROWTH, SequentialPlan
+from smoothcert.bounds.sequential_duels import SequentialDuels, UntilClaimed, UntilNarrow
+from smoothcert.bounds.spending import looks
 from smoothcert.checks import MOST_DRAWS, check_number, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import keep, option
-from smoothcert.plan.schedules import Adaptive, Schedule
+from smoothcert.plan.adaptive import Adaptive
+from smoothcert.plan.schedules import Schedule
 from smoothcert.sampling.blocks import Phase
 
 if TYPE_CHECKING:
@@ -39,7 +42,9 @@ class FixedN:
 
     n: int = option(10_000, help="Draws that prove the radius.")
     method: str | None = option(
-        None, help="Confidence method, declared before the first draw: pairwise for labels, betting for soft votes."
+        None,
+        help="Confidence method, declared before the first draw: duels for duels, pairwise for labels, betting for "
+        "soft votes.",
     )
     name: ClassVar[str] = "fixed"
 
@@ -58,7 +63,7 @@ class FixedN:
         self, classifier: Classifier, n0: int, level: float, inputs: int, decided: Iterable[int] = ()
     ) -> Schedule:
         draws = {Phase.SELECTION: n0, Phase.ESTIMATION: self.n}
-        return classifier.votes.schedule(inputs, draws, classifier.num_classes)
+        return classifier.votes.schedule(inputs, draws)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +79,16 @@ class _Sequential(ABC):
     method: ClassVar[str] = ADAPTIVE
 
     def __post_init__(self) -> None:
-        self.rule(1.0, 0.5)
+        self.of_labels(1.0, 0.5)
         keep(self, max_n=int(self.max_n), futility=float(self.futility))
 
     @abstractmethod
-    def rule(self, sigma: float, level: float) -> SequentialPlan:
-        """The rule that ends the draws of each input; it checks what it is made of."""
+    def of_labels(self, sigma: float, level: float) -> SequentialPlan:
+        """The test that ends the draws of label votes; it checks what it is made of."""
+
+    @abstractmethod
+    def of_duels(self, sigma: float, level: float) -> SequentialDuels:
+        """The test that ends the draws of duels."""
 
     @property
     def most(self) -> int:
@@ -92,8 +101,8 @@ class _Sequential(ABC):
     def schedule(
         self, classifier: Classifier, n0: int, level: float, inputs: int, decided: Iterable[int] = ()
     ) -> Schedule:
-        rule = self.rule(classifier.sigma, level)
-        return Adaptive(rule, inputs=inputs, n0=n0, num_classes=classifier.num_classes, decided=decided)
+        rule = classifier.votes.rule(self, classifier.sigma, level, classifier.num_classes)
+        return Adaptive(rule, inputs=inputs, n0=n0, decided=decided)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +120,11 @@ class UntilRadii(_Sequential):
         keep(self, radii=tuple(check_number("a radius", r) for r in self.radii))
         super().__post_init__()
 
-    def rule(self, sigma: float, level: float) -> SequentialPlan:
+    def of_labels(self, sigma: float, level: float) -> SequentialPlan:
         return SequentialPlan(sigma, self.radii, None, level, self.max_n, self.futility)
+
+    def of_duels(self, sigma: float, level: float) -> SequentialDuels:
+        return UntilClaimed(sigma, looks(self.max_n, EXACT_GROWTH), level, self.futility, self.radii)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,5 +142,8 @@ class UntilWidth(_Sequential):
         keep(self, width=check_number("width", self.width))
         super().__post_init__()
 
-    def rule(self, sigma: float, level: float) -> SequentialPlan:
+    def of_labels(self, sigma: float, level: float) -> SequentialPlan:
         return SequentialPlan(sigma, (), self.width, level, self.max_n, self.futility)
+
+    def of_duels(self, sigma: float, level: float) -> SequentialDuels:
+        return UntilNarrow(sigma, looks(self.max_n, BOUND_GROWTH), level, self.futility, self.width)

@@ -7,28 +7,46 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.bounds import METHODS
+from smoothcert.bounds.duels import duels
 from smoothcert.bounds.method import candidates
 from smoothcert.bounds.prediction import ABSTAIN, top_class
+from smoothcert.bounds.sequential import SequentialPlan
+from smoothcert.bounds.sequential_duels import SequentialDuels, UntilClaimed
+from smoothcert.bounds.spending import looks
 from smoothcert.checks import check_positive, check_whole
+from smoothcert.errors import InputError
 from smoothcert.options import keep, option
+from smoothcert.plan.adaptive import Adaptive, DuelRule, LabelRule, Rule
 from smoothcert.plan.schedules import Fixed, Schedule, SelectFirst
-from smoothcert.plan.tally import Tally
+from smoothcert.plan.tally import Fought, Others, Shares, Tally
 from smoothcert.radii.soft import SOFT_METHODS
-from smoothcert.sampling.blocks import MOST_SOFT_DRAWS, Phase
+from smoothcert.sampling.blocks import MOST_SOFT_DRAWS, Beside, Phase, Soft
+from smoothcert.sampling.duels import Lost
 
 if TYPE_CHECKING:
     import torch
 
 Floats = NDArray[np.float64]
 PROVED, ESTIMATED = "proved", "estimated"
+LOOK = 20
+"""Draws that choose the class of a prediction by duels, and after which it is looked at for the first time."""
+
+CHOOSING = 10
+"""The part of max_n draws that may be spent on choosing the class of a prediction, where that is close."""
+
+FUTILITY = 0.05
+"""Chance that a prediction is given up although max_n draws would make it."""
+
+SMALLEST = math.ulp(0.0)
+"""A radius at which Φ(r/σ) = ½: to claim it is to predict."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,14 @@ class Proved:
     lipschitz: Floats | None = None
 
 
+class Ends(Protocol):
+    """A kind of draws that votes end, as a rule for either kind of votes."""
+
+    def of_labels(self, sigma: float, level: float) -> SequentialPlan: ...
+
+    def of_duels(self, sigma: float, level: float) -> SequentialDuels: ...
+
+
 class Kind(ABC):
     """What every kind of votes answers."""
 
@@ -55,40 +81,97 @@ class Kind(ABC):
     soft: ClassVar[bool] = False
     """Is a vote divided into shares?"""
 
-    @property
-    def shares(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
-        """From scores (N, c) to shares in whole multiples of 1/UNIT; None where the whole vote goes to one class."""
-        return None
+    of_scores: ClassVar[bool] = True
+    """Does it take scores to vote?"""
 
     most_draws: ClassVar[int | None] = None
     """How many draws the votes can be added up over, where that is limited."""
+
+    @abstractmethod
+    def ballots(self, scores: torch.Tensor) -> torch.Tensor:
+        """What is counted of each row of scores (N, c) beside its label, without columns if nothing is."""
+
+    @abstractmethod
+    def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
+        """What the ballots of consecutive blocks add up to."""
+
+    @abstractmethod
+    def others(self, inputs: int, num_classes: int) -> Others | None:
+        """Room for what is added up beside the label counts."""
 
     def slope(self, num_classes: int) -> float:
         """The ℓ2 constant of one class's share as a function of the scores; infinite where votes jump."""
         return math.inf
 
     @abstractmethod
-    def schedule(self, inputs: int, draws: Mapping[Phase, int], num_classes: int) -> Schedule:
+    def schedule(self, inputs: int, draws: Mapping[Phase, int]) -> Schedule:
         """So many draws of each input in two phases, the first of which selects the class."""
+
+    @abstractmethod
+    def rule(self, ends: Ends, sigma: float, level: float, num_classes: int) -> Rule:
+        """The rule that ends the draws of an input where its votes do."""
 
     @abstractmethod
     def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
         """What the method proves at this level; `constants` are those of the scores."""
 
     @abstractmethod
-    def predict_draws(self, n: int) -> dict[Phase, int]:
-        """The draws behind a prediction from n of them."""
+    def predicting(self, inputs: int, max_n: int, level: float, num_classes: int) -> Schedule:
+        """The draws behind predictions, at most max_n that decide."""
 
     @abstractmethod
     def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
         """The smoothed classifier's class of each input or ABSTAIN, wrong with probability at most the level."""
 
-    @abstractmethod
     def total(self, tally: Tally) -> NDArray[Any]:
         """The votes of the estimation draws, by class (m, c)."""
+        return tally.estimations
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Duels(Kind):
+    """A draw is a duel between any two classes, won by the larger score: the class that wins each of its duels more
+    often than not, if there is one, is what the smoothed classifier returns."""
+
+    name: ClassVar[str] = "duels"
+    methods: ClassVar[Mapping[str, Any]] = {"duels": duels}
+    default_method: ClassVar[str] = "duels"
+    beside: ClassVar[tuple[str, ...]] = tuple(METHODS)
+
+    def ballots(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores.double()
+
+    def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
+        return Lost.of(ballots, candidate)
+
+    def others(self, inputs: int, num_classes: int) -> Others | None:
+        return Fought.zeros(inputs, num_classes)
+
+    def schedule(self, inputs: int, draws: Mapping[Phase, int]) -> Schedule:
+        return SelectFirst(inputs=inputs, draws=draws)
+
+    def rule(self, ends: Ends, sigma: float, level: float, num_classes: int) -> Rule:
+        return DuelRule(ends.of_duels(sigma, level), num_classes)
+
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
+        """`R = σ min_j Φ⁻¹(P_kj)`: Φ⁻¹(P_kj) is 1/σ-Lipschitz, each duel being a classifier of two classes."""
+        fought, (n0, n) = tally.duels, tally.draws
+        radii = sigma * np.maximum(self.methods[method](fought.lost, n, level), 0.0)
+        return Proved(fought.candidates, radii, n0, n)
+
+    def predicting(self, inputs: int, max_n: int, level: float, num_classes: int) -> Schedule:
+        """The test of a radius that is hardly one, with a selection of its own."""
+        at = (*(n for n in looks(-(-max_n // LOOK) * LOOK, step=LOOK) if n < max_n), max_n)
+        test = UntilClaimed(1.0, at, level, FUTILITY, (SMALLEST,))
+        phases = Phase.CHOOSE, Phase.PREDICT
+        rule = DuelRule(test, num_classes, most_n0=max_n // CHOOSING)
+        return Adaptive(rule, inputs=inputs, n0=LOOK, phases=phases)
+
+    def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
+        return np.array([claim.prediction for claim in tally.claims or []])
 
 
 @dataclass(frozen=True)
@@ -98,25 +181,35 @@ class Labels(Kind):
     name: ClassVar[str] = "labels"
     methods: ClassVar[Mapping[str, Any]] = METHODS
     default_method: ClassVar[str] = "pairwise"
+    of_scores: ClassVar[bool] = False
 
-    def schedule(self, inputs: int, draws: Mapping[Phase, int], num_classes: int) -> Schedule:
+    def ballots(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores[:, :0]
+
+    def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
+        return None
+
+    def others(self, inputs: int, num_classes: int) -> Others | None:
+        return None
+
+    def schedule(self, inputs: int, draws: Mapping[Phase, int]) -> Schedule:
         return Fixed(inputs=inputs, draws=draws)
+
+    def rule(self, ends: Ends, sigma: float, level: float, num_classes: int) -> Rule:
+        return LabelRule(ends.of_labels(sigma, level), num_classes)
 
     def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
         """The margin t that the method bounds; `σ t / 2` is the radius (Cohen et al., 2019)."""
         bound = self.methods[method](tally.selections, tally.estimations, level)
         radii = sigma * np.maximum(bound.t, 0.0) / 2
-        n0, n = tally.selections.sum(axis=1), tally.estimations.sum(axis=1)
+        n0, n = tally.draws
         return Proved(candidates(tally.selections), radii, n0, n, num_buckets=bound.num_buckets)
 
-    def predict_draws(self, n: int) -> dict[Phase, int]:
-        return {Phase.PREDICT: n}
+    def predicting(self, inputs: int, max_n: int, level: float, num_classes: int) -> Schedule:
+        return Fixed(inputs=inputs, draws={Phase.PREDICT: max_n})
 
     def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
         return top_class(tally.estimations, level)
-
-    def total(self, tally: Tally) -> NDArray[Any]:
-        return tally.estimations
 
 
 @dataclass(frozen=True)
@@ -137,28 +230,35 @@ class _Shares(Kind):
     def __post_init__(self) -> None:
         keep(self, temperature=check_positive("temperature", self.temperature, "scores are divided by it"))
 
-    @property
-    def shares(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
-        return self._shares
-
-    def _shares(self, scores: torch.Tensor) -> torch.Tensor:
+    def ballots(self, scores: torch.Tensor) -> torch.Tensor:
+        """Shares in whole multiples of 1/UNIT."""
         from smoothcert.sampling.simplex import shares
 
         return shares(self.name, self.temperature, scores)
 
-    def schedule(self, inputs: int, draws: Mapping[Phase, int], num_classes: int) -> Schedule:
-        return SelectFirst(inputs=inputs, draws=draws, num_classes=num_classes)
+    def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
+        return Soft.of(ballots, candidate)
+
+    def others(self, inputs: int, num_classes: int) -> Others | None:
+        return Shares.zeros(inputs, num_classes)
+
+    def schedule(self, inputs: int, draws: Mapping[Phase, int]) -> Schedule:
+        return SelectFirst(inputs=inputs, draws=draws)
+
+    def rule(self, ends: Ends, sigma: float, level: float, num_classes: int) -> Rule:
+        raise InputError("soft votes need a fixed number of draws: leave out `radii` and `width`, or use other votes.")
 
     def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
         """The radius of one bound for each rival, larger where the shares are known to be Lipschitz."""
-        selection, estimation = tally.soft
+        selection, estimation = tally.shares.selection, tally.shares.estimation
         lipschitz = None if constants is None else self.slope(tally.estimations.shape[1]) * constants
         known = np.full(len(selection.n), np.inf) if lipschitz is None else lipschitz
         radii = self.methods[method](selection, estimation, level, sigma, known)
         return Proved(selection.candidates, radii, selection.n, estimation.n, lipschitz=lipschitz)
 
-    def predict_draws(self, n: int) -> dict[Phase, int]:
-        return {Phase.CHOOSE: self.SELECTING, Phase.PREDICT: check_whole("n", n, 2, self.most_draws)}
+    def predicting(self, inputs: int, max_n: int, level: float, num_classes: int) -> Schedule:
+        draws = {Phase.CHOOSE: self.SELECTING, Phase.PREDICT: check_whole("max_n", max_n, 2, self.most_draws)}
+        return self.schedule(inputs, draws)
 
     def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
         """The class with the largest mean share, where it is proved to lead at all: a radius above 0, whatever σ."""
@@ -166,7 +266,7 @@ class _Shares(Kind):
         return np.where(known.radii > 0, known.top, ABSTAIN)
 
     def total(self, tally: Tally) -> NDArray[Any]:
-        return tally.soft[1].totals
+        return tally.shares.estimation.totals
 
     def __str__(self) -> str:
         return f"{self.name} of the scores / {self.temperature:g}"
@@ -203,7 +303,7 @@ class Hardmax(_Shares):
     name: ClassVar[str] = "hardmax"
 
 
-KINDS = (Labels, Softmax, Sparsemax, Hardmax)
+KINDS = (Duels, Labels, Softmax, Sparsemax, Hardmax)
 
 
 def by_claims(tally: Tally, n0: int) -> Proved:

@@ -90,16 +90,15 @@ class Question:
                     f"gaussian noise, or no Lipschitz constant."
                 )
         if not isinstance(self.draws, FixedN):
-            if kind.soft:
-                raise InputError(
-                    "soft votes need a fixed number of draws: leave out `radii` and `width`, or use labels."
-                )
+            kind.rule(self.draws, classifier.sigma, self.alpha, classifier.num_classes)
             return self
         if kind.most_draws is not None and not (2 <= self.draws.n <= kind.most_draws and self.n0 <= kind.most_draws):
             raise InputError(
                 f"soft votes need from 2 to {kind.most_draws:,} draws, got n0 = {self.n0} and n = {self.draws.n}."
             )
         method = kind.default_method if self.draws.method is None else self.draws.method
+        if method in kind.beside:
+            raise InputError(f"{method} is a method for labels, and the votes are {kind.name}: use `votes` labels.")
         if not isinstance(method, str) or method not in kind.methods:
             raise InputError(f"unknown method {method!r} for {kind.name}: choose one of {', '.join(kind.methods)}.")
         return dataclasses.replace(self, draws=dataclasses.replace(self.draws, method=method))
@@ -107,7 +106,7 @@ class Question:
     def again(self, classifier: Classifier, method: str | None, alpha: float | None) -> tuple[Classifier, Question]:
         """The question asked of the same votes by another method or at another level, and of which classifier.
 
-        Label votes are kept beside shares: their methods are about the classifier of the labels.
+        Label votes are kept beside duels and shares: their methods are about the classifier of the labels.
         """
         method, alpha = method or self.method, self.alpha if alpha is None else alpha
         if not isinstance(self.draws, FixedN):

@@ -2,66 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.bounds.soft import SoftVotes
-from smoothcert.sampling.blocks import NO_CANDIDATE, Claim, Phase, Votes
+from smoothcert.sampling.blocks import NO_CANDIDATE, Beside, Claim, Soft, Votes
+from smoothcert.sampling.duels import Lost
 
 Ints = NDArray[np.int64]
+SEVERAL = -2
+"""Named where draws of one input were made for different classes, which a sound run does not have."""
+
+
+class Others(ABC):
+    """What is added up beside the label counts, a row each input."""
+
+    named: Ints
+    """The class that the estimation draws of each input were made for."""
+
+    @property
+    @abstractmethod
+    def candidates(self) -> Ints:
+        """The class of each input that the selection chose."""
+
+    @abstractmethod
+    def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
+        """Further draws of an input."""
+
+    @abstractmethod
+    def rows(self, some: slice) -> Others:
+        """Those of some inputs."""
+
+
+@dataclass
+class Shares(Others):
+    """Sums of the shares of both samples."""
+
+    selection: SoftVotes
+    estimation: SoftVotes
+    named: Ints
+
+    @classmethod
+    def zeros(cls, inputs: int, num_classes: int) -> Shares:
+        selection, estimation = (SoftVotes.zeros(inputs, num_classes) for _ in range(2))
+        return cls(selection, estimation, np.full(inputs, NO_CANDIDATE))
+
+    @property
+    def candidates(self) -> Ints:
+        return self.selection.candidates
+
+    def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
+        assert isinstance(beside, Soft)
+        (self.selection, self.estimation)[sample].add(row, draws, beside.sums, beside.squares, beside.products)
+        self.named[row] = max(self.named[row], beside.candidate)
+
+    def rows(self, some: slice) -> Shares:
+        return Shares(self.selection.rows(some), self.estimation.rows(some), self.named[some])
+
+
+@dataclass
+class Fought(Others):
+    """The duels (m, c) that each candidate lost in the estimation sample, none with itself, and who it is."""
+
+    lost: Ints
+    chosen: Ints
+    named: Ints
+    selecting: dict[int, tuple[Lost, int]] = field(default_factory=dict)
+    """The duels of the selection sample so far, and of how many draws."""
+
+    @classmethod
+    def zeros(cls, inputs: int, num_classes: int) -> Fought:
+        chosen, named = np.full((2, inputs), NO_CANDIDATE)
+        return cls(np.zeros((inputs, num_classes), dtype=np.int64), chosen, named)
+
+    @property
+    def candidates(self) -> Ints:
+        return self.chosen
+
+    def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
+        assert isinstance(beside, Lost)
+        if sample:
+            before = self.named[row]
+            self.named[row] = beside.candidate if before in (NO_CANDIDATE, beside.candidate) else SEVERAL
+            self.lost[row] += beside.of_class(beside.candidate, draws, self.lost.shape[1])
+        else:
+            so_far, n = self.selecting.get(row, (None, 0))
+            joined = beside if so_far is None else Lost.join([so_far, beside])
+            self.selecting[row] = joined, n + draws
+            self.chosen[row] = joined.leader(n + draws)
+
+    def rows(self, some: slice) -> Fought:
+        return Fought(self.lost[some], self.chosen[some], self.named[some])
 
 
 @dataclass
 class Tally:
-    """A row each input: label counts of the selection and the estimation sample, shares beside them where votes are
-    soft, and the claims where radii were claimed as the draws ended (None where the votes are what proves them).
+    """A row each input: label counts of the selection and the estimation sample, what the kind of votes has beside
+    them, and the claims where radii were claimed as the draws ended (None where the votes are what proves them).
     """
 
     selections: Ints
     estimations: Ints
     seconds: NDArray[np.float64]
-    shares: tuple[SoftVotes, SoftVotes] | None = None
-    named: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    others: Others | None = None
     claims: list[Claim] | None = None
 
     @classmethod
-    def zeros(cls, inputs: int, num_classes: int, soft: bool) -> Tally:
+    def zeros(cls, inputs: int, num_classes: int, others: Others | None = None) -> Tally:
         """No draws yet; `add` changes the arrays."""
         counts = np.zeros((2, inputs, num_classes), dtype=np.int64)
-        shares = tuple(SoftVotes.zeros(inputs, num_classes) for _ in range(2)) if soft else None
-        return cls(counts[0], counts[1], np.zeros(inputs), shares, np.full(inputs, NO_CANDIDATE))  # type: ignore[arg-type]
+        return cls(counts[0], counts[1], np.zeros(inputs), others)
 
     def add(self, votes: Votes, row: int, sample: int) -> None:
         """Further votes of an input, in the selection sample (0) or the estimation sample (1)."""
         (self.selections, self.estimations)[sample][row, votes.classes] += votes.counts
         self.seconds[row] += votes.seconds
-        if votes.soft is not None and self.shares is not None:
-            s = votes.soft
-            self.shares[sample].add(row, votes.draws, s.sums, s.squares, s.products)
-            self.named[row] = max(self.named[row], s.candidate)
+        if votes.beside is not None and self.others is not None:
+            self.others.add(votes.beside, votes.draws, row, sample)
 
     def rows(self, some: slice) -> Tally:
         """Those of some inputs, not copied."""
-        shares = None if self.shares is None else (self.shares[0].rows(some), self.shares[1].rows(some))
+        others = None if self.others is None else self.others.rows(some)
         claims = None if self.claims is None else self.claims[some]
-        counts = self.selections[some], self.estimations[some]
-        return Tally(*counts, self.seconds[some], shares, self.named[some], claims)
+        return Tally(self.selections[some], self.estimations[some], self.seconds[some], others, claims)
 
     @property
-    def soft(self) -> tuple[SoftVotes, SoftVotes]:
-        """The shares of the two samples; asked for only where votes are soft."""
-        assert self.shares is not None
-        return self.shares
+    def shares(self) -> Shares:
+        """Asked for only where votes are soft."""
+        assert isinstance(self.others, Shares)
+        return self.others
+
+    @property
+    def duels(self) -> Fought:
+        """Asked for only where votes are duels."""
+        assert isinstance(self.others, Fought)
+        return self.others
 
     @property
     def draws(self) -> Ints:
         """The draws (2, inputs) of both samples."""
         return np.stack([self.selections.sum(axis=1), self.estimations.sum(axis=1)])
-
-
-def sample_of(draws: Mapping[Phase, int]) -> dict[Phase, int]:
-    """Which sample a phase belongs to: the last one estimates, one before it selects."""
-    return {phase: 1 if phase == list(draws)[-1] else 0 for phase in draws}

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,11 +57,28 @@ class Block:
         return same and self.index == other.index + 1
 
 
+class Beside(Protocol):
+    """What the scores of some draws add up to, beside the labels. Integers add up to the same in any order."""
+
+    @property
+    def candidate(self) -> int:
+        """The class that is to be proved, or NO_CANDIDATE while it is selected."""
+
+    @classmethod
+    def join(cls, parts: Sequence[Any]) -> Any:
+        """Those of several ranges of draws as one."""
+
+    def equals(self, other: Any) -> bool: ...
+
+    def leader(self, draws: int) -> int:
+        """The class that so many draws select."""
+
+
 @dataclass(frozen=True)
 class Soft:
     """Sums over draws of the classes' shares k, whole multiples of 1/UNIT: Σ k_j, Σ k_j², Σ k_candidate k_j.
 
-    Where there is no candidate yet the products are 0. Integers add up to the same in any order.
+    Where there is no candidate yet the products are 0.
     """
 
     candidate: int
@@ -79,10 +97,23 @@ class Soft:
         products = np.zeros_like(squares) if candidate == NO_CANDIDATE else shares[:, candidate] @ shares
         return cls(candidate, shares.sum(axis=0), squares, products)
 
+    @classmethod
+    def join(cls, parts: Sequence[Soft]) -> Soft:
+        """Those of several ranges of draws as one."""
+        columns = ([getattr(p, name) for p in parts] for name in ("sums", "squares", "products"))
+        return cls(parts[0].candidate, *(np.sum(column, axis=0) for column in columns))
+
+    def leader(self, draws: int) -> int:
+        """The class with the largest sum of shares, the lowest id among equal ones."""
+        return int(self.sums.argmax())
+
 
 @dataclass(frozen=True)
 class Votes:
-    """How the draws of blocks `first … last − 1` voted: `counts[i]` for class `classes[i]`, in so many seconds."""
+    """How the draws of blocks `first … last − 1` voted: `counts[i]` for class `classes[i]`, in so many seconds.
+
+    Where votes are made of scores, what these add up to is kept `beside`: sums of shares, or lost duels.
+    """
 
     position: int
     phase: Phase
@@ -92,14 +123,19 @@ class Votes:
     classes: NDArray[np.int64]
     counts: NDArray[np.int64]
     seconds: float
-    soft: Soft | None = None
+    beside: Beside | None = None
 
     def says_the_same_as(self, other: Votes) -> bool:
-        """Equal counts and equal sums of shares, in whatever time."""
+        """Equal counts, and equal sums beside them, in whatever time."""
         return np.array_equal([self.classes, self.counts], [other.classes, other.counts]) and (
-            self.soft is other.soft is None
-            or (self.soft is not None and other.soft is not None and self.soft.equals(other.soft))
+            self.beside is other.beside is None
+            or (self.beside is not None and other.beside is not None and self.beside.equals(other.beside))
         )
+
+    @property
+    def candidate(self) -> int:
+        """The class that the draws were made for, if any."""
+        return NO_CANDIDATE if self.beside is None else self.beside.candidate
 
 
 @dataclass(frozen=True)
@@ -127,19 +163,8 @@ def join(votes: Sequence[Votes]) -> Votes:
     classes, index = np.unique(np.concatenate([v.classes for v in votes]), return_inverse=True)
     counts = np.bincount(index, weights=np.concatenate([v.counts for v in votes])).astype(np.int64)
     head, draws, seconds = votes[0], sum(v.draws for v in votes), sum(v.seconds for v in votes)
-    soft = _join_soft([v.soft for v in votes if v.soft is not None])
-    return Votes(head.position, head.phase, head.first, votes[-1].last, draws, classes, counts, seconds, soft)
-
-
-def _join_soft(parts: Sequence[Soft]) -> Soft | None:
-    if not parts:
-        return None
-    return Soft(
-        parts[0].candidate,
-        np.sum([p.sums for p in parts], axis=0),
-        np.sum([p.squares for p in parts], axis=0),
-        np.sum([p.products for p in parts], axis=0),
-    )
+    beside = None if head.beside is None else head.beside.join([v.beside for v in votes if v.beside is not None])
+    return Votes(head.position, head.phase, head.first, votes[-1].last, draws, classes, counts, seconds, beside)
 
 
 def noise_key(seed: int, input_id: str, phase: Phase, index: int) -> bytes:

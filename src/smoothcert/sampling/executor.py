@@ -10,19 +10,36 @@ from functools import lru_cache, partial
 from itertools import groupby
 from threading import Event
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.sampling.blocks import BLOCK, Block, Input, Soft, Votes, noise_key
+from smoothcert.sampling.blocks import BLOCK, Beside, Block, Input, Votes, noise_key
 from smoothcert.sampling.engines import Engine
 from smoothcert.sampling.noise import Noise, Stream
 
-Ballots = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""The label of each row that belongs to a block, and its shares (rows, c), without columns if none are kept."""
+Ballots = tuple[NDArray[np.int64], NDArray[Any]]
+"""The label of each row that belongs to a block, and what is counted beside it (rows, c), or no columns."""
+
+
+class Counting(Protocol):
+    """A kind of votes: what is counted beside the labels."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def of_scores(self) -> bool:
+        """Does it take scores? Labels do without."""
+
+    def ballots(self, scores: torch.Tensor) -> torch.Tensor:
+        """What is counted of each row of scores (N, c)."""
+
+    def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
+        """What the rows of consecutive blocks add up to."""
 
 
 class Segment(NamedTuple):
@@ -54,20 +71,17 @@ def _stretches(segments: list[Segment]) -> Iterator[tuple[Segment, Segment]]:
 
 @dataclass(frozen=True)
 class Job:
-    """What votes depend on besides their engine, their inputs and their blocks; it can be sent to another machine.
-
-    `shares` maps scores to shares of a vote in whole multiples of 1/UNIT, where votes are divided.
-    """
+    """What votes depend on besides their engine, their inputs and their blocks; it can be sent to another machine."""
 
     noise: Noise
     num_classes: int
     seed: int
     batch: int
-    shares: Callable[[torch.Tensor], torch.Tensor] | None = None
+    votes: Counting
 
 
 class Executor:
-    """Draws blocks with one engine: x + noise, forward, count; where votes are divided, also sums of the shares.
+    """Draws blocks with one engine: x + noise, forward, count the labels and what the kind of votes has beside them.
 
     Every batch has `batch` rows, the last one padded, because kernels may round differently at other shapes. Memory is
     two batches, or one for each of the engine's lanes, a few inputs, and what the engine needs for a batch in each.
@@ -91,23 +105,23 @@ class Executor:
         None among the blocks asks for the votes of all blocks before it.
         """
         labels: list[NDArray[np.int64]] = []
-        shares: list[NDArray[np.int64]] = []
+        others: list[NDArray[Any]] = []
         seconds, before = 0.0, perf_counter()
-        for segments, (batch_labels, batch_shares) in self._ballots(blocks):
+        for segments, (batch_labels, batch_others) in self._ballots(blocks):
             per_row = (perf_counter() - before) / len(batch_labels)
             before = perf_counter()
             for first, last in _stretches(segments):
                 labels.append(batch_labels[first.start : last.stop])
-                shares.append(batch_shares[first.start : last.stop])
+                others.append(batch_others[first.start : last.stop])
                 seconds += per_row * len(labels[-1])
                 if last.drawn is None:
                     ballots = np.concatenate(labels)
                     counts = np.bincount(ballots)
                     classes = counts.nonzero()[0]
-                    soft = Soft.of(np.concatenate(shares), last.block.candidate) if self.job.shares else None
+                    beside = self.job.votes.count(np.concatenate(others), last.block.candidate)
                     stretch = last.block.position, last.block.phase, first.block.index, last.block.index + 1
-                    yield Votes(*stretch, len(ballots), classes, counts[classes], seconds, soft)
-                    labels, shares, seconds = [], [], 0.0
+                    yield Votes(*stretch, len(ballots), classes, counts[classes], seconds, beside)
+                    labels, others, seconds = [], [], 0.0
 
     def _ballots(self, blocks: Iterable[Block | None]) -> Iterator[tuple[list[Segment], Ballots]]:
         """What each batch is made of and what the model said of it, in order.
@@ -216,10 +230,11 @@ class Executor:
                     f"{self.job.num_classes}: pass the right number of classes."
                 )
             self._require(torch.isfinite(output), segments, "scores that are NaN or infinite")
-            shares = output[:, :0].long() if self.job.shares is None else self.job.shares(output)
-            return output.argmax(dim=1).cpu().numpy(), shares.cpu().numpy()
-        if self.job.shares is not None:
-            raise InputError("the model returns labels, and soft votes are made of scores: use labels.")
+            return output.argmax(dim=1).cpu().numpy(), self.job.votes.ballots(output).cpu().numpy()
+        if self.job.votes.of_scores:
+            raise InputError(
+                f"the model returns labels, and {self.job.votes.name} votes are made of scores: use labels."
+            )
         if output.is_floating_point():
             raise InputError("the model returned one float per input: it must return scores (N, classes) or integers.")
         self._require((output >= 0) & (output < self.job.num_classes), segments, "a label out of range")

@@ -1,7 +1,8 @@
-"""The label counts of a whole run at once, for files with many inputs."""
+"""The label counts and lost duels of a whole run at once, for files with many inputs."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
-from smoothcert.plan import Plan, Tally
+from smoothcert.plan import Duels, Plan, Tally
+from smoothcert.plan.tally import SEVERAL, Fought
 from smoothcert.sampling.blocks import Phase
+from smoothcert.sampling.duels import Lost, added_up, leaders
 from smoothcert.store.rows import NOTHING, Keys, end_of, fit
-from smoothcert.store.schema import is_intact
+from smoothcert.store.schema import is_intact, is_lost, unpack_lost
 
 Ints = NDArray[np.int64]
 CHUNK = 20_000
@@ -40,14 +43,18 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept:
     Reads what `RunFile.votes` reads, with the same rule but in arrays; what exactly is wrong, that one says. What is
     found are rows of the table of votes, ordered, an input's selection first; shares are not read here.
     """
-    tally, before = Tally.zeros(len(kept), plan.classifier.num_classes, soft=False), NOTHING
+    tally, before = Tally.zeros(len(kept), plan.classifier.num_classes), NOTHING
+    counts = np.stack([tally.selections, tally.estimations])
+    duels: list[Ints] = []
     while rows := list(islice(found, CHUNK)):
         if not all(map(is_intact, rows)):
             return None
-        position, phase, first, last, draws, pairs, soft, took, _ = zip(*rows, strict=True)
+        position, phase, first, last, draws, pairs, beside, took, _ = zip(*rows, strict=True)
         size = np.fromiter(map(len, pairs), dtype=np.int64) // 8
         classes, votes = np.frombuffer(b"".join(pairs), dtype="<u4").reshape(-1, 2).T.astype(np.int64)
         row = np.repeat(np.arange(len(rows)), size)
+        lost = [b if b and is_lost(b) else b"" for b in beside]
+        lost_in = np.repeat(np.arange(len(rows)), [len(b) // 12 for b in lost])
         keys = Keys(
             position=np.array(position),
             sample=np.array([SAMPLE.get(name, -1) for name in phase]),
@@ -55,7 +62,9 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept:
             last=np.array(last),
             draws=np.array(draws),
             top=np.maximum.reduceat(classes, np.cumsum(size) - size),
-            shares=np.array([len(s) if s else 0 for s in soft]),
+            shares=np.array([len(b) if b and not is_lost(b) else 0 for b in beside]),
+            lost_in=lost_in,
+            lost=Lost(*unpack_lost(b"".join(lost))),
         )
         if (
             not fit(keys, plan, before)
@@ -64,9 +73,26 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept:
         ):
             return None
         index, wanted = np.searchsorted(kept, keys.position), np.isin(keys.position, kept)
-        for sample, counts in enumerate((tally.selections, tally.estimations)):
-            of = (wanted & (keys.sample == sample))[row]
-            np.add.at(counts, (index[row[of]], classes[of]), votes[of])
+        of = wanted[row]
+        np.add.at(counts, (keys.sample[row[of]], index[row[of]], classes[of]), votes[of])
         np.add.at(tally.seconds, index[wanted], np.array(took)[wanted])
+        fought = np.stack([index[lost_in], keys.sample[lost_in], *dataclasses.astuple(keys.lost)])
+        duels.append(fought[:, wanted[lost_in]])
         before = end_of(keys)
-    return tally
+    others = None
+    if isinstance(plan.classifier.votes, Duels):
+        others = _fought(np.concatenate([*duels, np.zeros((5, 0), dtype=np.int64)], axis=1), counts)
+    return Tally(counts[0], counts[1], tally.seconds, others)
+
+
+def _fought(duels: Ints, counts: Ints) -> Fought:
+    """What lost duels of all rows (input, sample, class, rival, count) add up to, beside the label counts."""
+    fought = Fought.zeros(*counts.shape[1:])
+    inputs, _, classes, rivals, lost = duels[:, (duels[1] == 1) & (duels[2] != duels[3])]
+    np.add.at(fought.lost, (inputs, rivals), lost)
+    inputs, _, classes, *_ = duels[:, duels[1] == 1]
+    fought.named[inputs] = classes
+    fought.named[inputs[fought.named[inputs] != classes]] = SEVERAL
+    inputs, *selected = added_up(*duels[[0, 2, 3, 4]][:, duels[1] == 0])
+    fought.chosen[np.unique(inputs)] = leaders(inputs, Lost(*selected), counts[0].sum(axis=1))
+    return fought

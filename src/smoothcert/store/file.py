@@ -341,7 +341,8 @@ class RunFile:
             if counted is not None:
                 return counted
         positions, index = set(known.tolist()), {position: i for i, position in enumerate(kept.tolist())}
-        tally = Tally.zeros(len(kept), plan.classifier.num_classes, plan.classifier.votes.soft)
+        m, c = len(kept), plan.classifier.num_classes
+        tally = Tally.zeros(m, c, plan.classifier.votes.others(m, c))
         for votes in self.votes():
             if votes.position not in positions:
                 raise RunError(damaged(self.path, f"votes for an unknown input number {votes.position}"))

@@ -171,7 +171,7 @@ def _plan(*, method: str, alpha: float, n0: int, n: int, sigma: float | None, nu
             f"the logs say {total} inputs and {num_classes} classes, too many to be true: check the labels."
         )
     return Plan(
-        Classifier(sigma=sigma, num_classes=num_classes),
+        Classifier(sigma=sigma, num_classes=num_classes, votes=Labels()),
         Question(n0=n0, draws=FixedN(n, method), alpha=alpha),
         Setting(),
         Selection(total=total),

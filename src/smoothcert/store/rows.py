@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.plan import Plan
-from smoothcert.sampling.blocks import BLOCK, Phase, Votes
+from smoothcert.plan import Duels, Plan
+from smoothcert.sampling.blocks import BLOCK, Phase, Soft, Votes
+from smoothcert.sampling.duels import Lost
 
 Ints = NDArray[np.int64]
 STORED = (Phase.SELECTION, Phase.ESTIMATION)
@@ -19,7 +21,7 @@ class Keys:
     """Of each row, in the order in which rows are read: by input, the selection first, then by block.
 
     `sample` is 0 for the selection, 1 for the estimation and -1 for any other phase; `top` is the largest class with a
-    vote, `shares` how many classes have sums of shares.
+    vote, `shares` how many classes have sums of shares. Entry i of the `lost` duels is of row `lost_in[i]`.
     """
 
     position: Ints
@@ -29,14 +31,18 @@ class Keys:
     draws: Ints
     top: Ints
     shares: Ints
+    lost_in: Ints
+    lost: Lost
 
     @classmethod
     def of(cls, votes: Votes) -> Keys:
         """The key of one row."""
         sample = STORED.index(votes.phase) if votes.phase in STORED else -1
-        shares = votes.soft.sums.size if votes.soft else 0
+        shares = votes.beside.sums.size if isinstance(votes.beside, Soft) else 0
+        lost = votes.beside if isinstance(votes.beside, Lost) else Lost(*np.zeros((3, 0), dtype=np.int64))
         numbers = votes.position, sample, votes.first, votes.last, votes.draws, int(votes.classes.max()), shares
-        return cls(*(np.array([number]) for number in numbers))
+        columns: list[Any] = [*np.array(numbers)[:, None], np.zeros_like(lost.classes), lost]
+        return cls(*columns)
 
 
 Before = tuple[int, int, int]
@@ -71,8 +77,28 @@ def fit(keys: Keys, plan: Plan, before: Before) -> bool:
         & (keys.draws == np.minimum(BLOCK * keys.last, wanted) - BLOCK * keys.first)
         & (keys.top < plan.classifier.num_classes)
         & (keys.shares == (plan.classifier.num_classes if plan.classifier.votes.soft else 0))
+        & _duels_fit(keys, plan)
     )
     if plan.adaptive:
         selected = same_input & (earlier == 0) & (BLOCK * reached >= n0)
         good &= (keys.first == end) & (same | (keys.sample == 0) | selected)
     return bool(good.all())
+
+
+def _duels_fit(keys: Keys, plan: Plan) -> NDArray[np.bool_]:
+    """Which rows have lost duels as they are counted: each pair once and in order, of known classes, no more than the
+    draws in which the class was followed; where the radius is proved, of one class in all draws. None of other votes.
+    """
+    c, rows = plan.classifier.num_classes, len(keys.draws)
+    if not isinstance(plan.classifier.votes, Duels):
+        return np.asarray(np.bincount(keys.lost_in, minlength=rows) == 0)
+    row, k, j, lost = keys.lost_in, keys.lost.classes, keys.lost.rivals, keys.lost.counts
+    pair = (row * c + k) * c + j
+    first = np.diff(row * c + k, prepend=-1) != 0
+    followed = np.bincount(np.cumsum(first) - 1, np.where(k == j, lost, 0))[np.cumsum(first) - 1] if len(row) else lost
+    wrong = (k >= c) | (j >= c) | (np.diff(pair, prepend=-1) <= 0) | (lost < 1) | (lost > followed)
+    wrong |= followed > keys.draws[row]
+    wrong |= (keys.sample[row] == 1) & (followed != keys.draws[row])
+    classes = np.bincount(row, first, rows)
+    good = (np.bincount(row, wrong, rows) == 0) & (classes >= 1) & ((keys.sample != 1) | (classes == 1))
+    return np.asarray(good)

@@ -106,8 +106,9 @@ class Run:
             complete.claims = [claims[record.position] for record in kept]
         if self.info.radii_only:
             complete.seconds = np.array([claim.seconds for claim in complete.claims or []])
-        if complete.shares and (complete.shares[0].candidates != complete.named).any():
-            raise RunError(damaged(self.path, "products with a class that the selection did not choose"))
+        others = complete.others
+        if others and (others.candidates != others.named)[complete.draws[1] > 0].any():
+            raise RunError(damaged(self.path, "draws for a class that the selection did not choose"))
         return kept, complete, np.array([constants.get(record.position, np.nan) for record in kept])
 
     def _wanted(self, inputs: list[InputRecord], claims: dict[int, Claim]) -> list[tuple[int, int]]:

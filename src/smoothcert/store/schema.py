@@ -13,12 +13,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert.checks import MOST_DRAWS
 from smoothcert.errors import RunError
 from smoothcert.plan import Plan
 from smoothcert.records import is_number, record, restore
-from smoothcert.sampling.blocks import Claim, Phase, Soft, Votes
+from smoothcert.sampling.blocks import Beside, Claim, Phase, Soft, Votes
+from smoothcert.sampling.duels import Lost
 from smoothcert.store.older import OLDER_TABLES, flat_plan
 from smoothcert.text import printable
 
@@ -124,49 +126,65 @@ def pack(votes: Votes) -> tuple[Any, ...]:
     """Votes as a row of the table, with a checksum over all of it."""
     pairs = np.stack([votes.classes, votes.counts], axis=1).astype("<u4").tobytes()
     key = (votes.position, votes.phase.value, votes.first, votes.last, votes.draws)
-    soft = None if votes.soft is None else _pack_soft(votes.soft)
-    return (*key, pairs, soft, votes.seconds, _checksum(key, pairs + (soft or b"")))
+    beside = None if votes.beside is None else _pack_beside(votes.beside)
+    return (*key, pairs, beside, votes.seconds, _checksum(key, pairs + (beside or b"")))
 
 
 def unpack(row: tuple[Any, ...]) -> Votes:
     """The votes of a row, or an error where its checksum, its length or its total is wrong."""
     if not is_intact(row):
         raise RunError(f"damaged votes for input number {row[0]}")
-    position, phase, first, last, draws, pairs, soft, seconds, _ = row
+    position, phase, first, last, draws, pairs, blob, seconds, _ = row
     classes, counts = np.frombuffer(pairs, dtype="<u4").reshape(-1, 2).T.astype(np.int64)
     if counts.sum() != draws:
         raise RunError(f"damaged votes for input number {position}")
-    shares = None if soft is None else _unpack_soft(soft)
-    return Votes(position, Phase(phase), first, last, draws, classes, counts, seconds, shares)
+    beside = None if blob is None else _unpack_beside(blob)
+    return Votes(position, Phase(phase), first, last, draws, classes, counts, seconds, beside)
 
 
 def is_intact(row: tuple[Any, ...]) -> bool:
     """Is the checksum of a row of votes right, and is the row one that `pack` could have made?"""
     if len(row) != 9:
         return False
-    position, phase, first, last, draws, pairs, soft, seconds, checksum = row
-    whole = isinstance(pairs, bytes) and len(pairs) % 8 == 0 and isinstance(soft, bytes | None)
-    if not (whole and pairs and _checksum(row[:5], pairs + (soft or b"")) == checksum):
+    position, phase, first, last, draws, pairs, beside, seconds, checksum = row
+    whole = isinstance(pairs, bytes) and len(pairs) % 8 == 0 and isinstance(beside, bytes | None)
+    if not (whole and pairs and _checksum(row[:5], pairs + (beside or b"")) == checksum):
         return False
     numbers = isinstance(position, int) and isinstance(draws, int) and isinstance(first, int) and isinstance(last, int)
     return (
         numbers
         and phase in PHASES
         and 0 <= first < last <= MOST_DRAWS
-        and (soft is None or len(soft) % 24 == 8)
+        and (beside is None or is_lost(beside) or len(beside) % 24 == 8)
         and is_number(seconds)
         and 0 <= seconds <= MOST_SECONDS
     )
 
 
-def _pack_soft(soft: Soft) -> bytes:
-    """The candidate, then sums, squares and products, as little-endian int64."""
-    return np.concatenate([[soft.candidate], soft.sums, soft.squares, soft.products]).astype("<i8").tobytes()
+def is_lost(beside: bytes) -> bool:
+    """Are these lost duels, 12 bytes each? Sums of shares take 8 bytes and 24 a class, which is never that."""
+    return len(beside) % 12 == 0 and len(beside) > 0
 
 
-def _unpack_soft(data: bytes) -> Soft:
+def _pack_beside(beside: Beside) -> bytes:
+    """Lost duels as class, rival and count, little-endian uint32; of shares the candidate, sums, squares and
+    products, as little-endian int64."""
+    if isinstance(beside, Lost):
+        return np.stack([beside.classes, beside.rivals, beside.counts], axis=1).astype("<u4").tobytes()
+    assert isinstance(beside, Soft)
+    return np.concatenate([[beside.candidate], beside.sums, beside.squares, beside.products]).astype("<i8").tobytes()
+
+
+def _unpack_beside(data: bytes) -> Beside:
+    if is_lost(data):
+        return Lost(*unpack_lost(data))
     numbers = np.frombuffer(data, dtype="<i8").astype(np.int64)
     return Soft(int(numbers[0]), *np.split(numbers[1:], 3))
+
+
+def unpack_lost(data: bytes) -> NDArray[np.int64]:
+    """The columns class, rival and count of lost duels."""
+    return np.frombuffer(data, dtype="<u4").reshape(-1, 3).T.astype(np.int64)
 
 
 def pack_claim(claim: Claim) -> tuple[Any, ...]:

@@ -1,0 +1,257 @@
+"""Draws of each input until a rule that looks at its votes says stop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.bounds.prediction import ABSTAIN
+from smoothcert.bounds.sequential import MONO, PAIRWISE, Decision, SequentialPlan, decide, looks_of
+from smoothcert.bounds.sequential_duels import SequentialDuels
+from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Block, Claim, Phase, Votes
+from smoothcert.sampling.duels import Lost
+
+CERTIFYING = (Phase.SELECTION, Phase.ESTIMATION)
+CLEAR = 2.0
+"""Standard deviations by which a class leads in its worst duel where nobody would ask for more draws to select it."""
+
+
+class Case(ABC):
+    """One undecided input: which class it has been decided to prove, and its votes so far."""
+
+    n0: int
+    """The draws that select the class, or that have to be seen before it is known how many."""
+
+    candidate: int = NO_CANDIDATE
+    """Known once the selection is complete, where draws need to know it."""
+
+    @abstractmethod
+    def select(self, votes: Votes) -> None:
+        """Takes further votes of the selection sample."""
+
+    @abstractmethod
+    def draw(self, votes: Votes) -> None:
+        """Takes further votes of the estimation sample."""
+
+    def chosen(self) -> bool:
+        """Do n0 draws select the class? If not, n0 is raised."""
+        return True
+
+    @abstractmethod
+    def decide(self, look: bool) -> Decision:
+        """What the votes so far say: at a look, or when the selection is complete."""
+
+    @property
+    @abstractmethod
+    def top(self) -> int:
+        """The class that is claimed, if one is."""
+
+
+class Rule(ABC):
+    """What ends the draws of an input."""
+
+    @property
+    @abstractmethod
+    def looks(self) -> Iterable[int]:
+        """The draws at which it may look."""
+
+    @abstractmethod
+    def case(self, n0: int) -> Case:
+        """An input without votes, whose class n0 draws will select."""
+
+
+@dataclass(frozen=True)
+class LabelRule(Rule):
+    """Of labels: `bounds.sequential`."""
+
+    plan: SequentialPlan
+    num_classes: int
+
+    @property
+    def looks(self) -> Iterable[int]:
+        return (n for test in (MONO, PAIRWISE) for n in looks_of(self.plan, test))
+
+    def case(self, n0: int) -> Case:
+        return _Labels(n0, self.plan, *np.zeros((2, self.num_classes), dtype=np.int64))
+
+
+@dataclass
+class _Labels(Case):
+    n0: int
+    plan: SequentialPlan
+    selection: NDArray[np.int64]
+    drawn: NDArray[np.int64]
+    at_looks: list[NDArray[np.int64]] = field(default_factory=list)
+
+    def select(self, votes: Votes) -> None:
+        self.selection[votes.classes] += votes.counts
+
+    def draw(self, votes: Votes) -> None:
+        self.drawn[votes.classes] += votes.counts
+
+    def decide(self, look: bool) -> Decision:
+        if look:
+            self.at_looks.append(self.drawn.copy())
+        return decide(self.plan, self.selection, self.at_looks)
+
+    @property
+    def top(self) -> int:
+        return int(self.selection.argmax())
+
+
+@dataclass(frozen=True)
+class DuelRule(Rule):
+    """Of duels: `bounds.sequential_duels`. The selection goes on up to `most_n0` draws while it is close."""
+
+    test: SequentialDuels
+    num_classes: int
+    most_n0: int = 0
+
+    @property
+    def looks(self) -> Iterable[int]:
+        return self.test.at
+
+    def case(self, n0: int) -> Case:
+        return _Duels(n0, self)
+
+
+@dataclass
+class _Duels(Case):
+    n0: int
+    rule: DuelRule
+    selection: list[Lost] = field(default_factory=list)
+    drawn: list[Lost] = field(default_factory=list)
+    at_looks: list[NDArray[np.int64]] = field(default_factory=list)
+
+    def select(self, votes: Votes) -> None:
+        assert isinstance(votes.beside, Lost)
+        self.selection.append(votes.beside)
+
+    def draw(self, votes: Votes) -> None:
+        assert isinstance(votes.beside, Lost)
+        self.drawn.append(votes.beside)
+
+    def chosen(self) -> bool:
+        self.selection = [Lost.join(self.selection)]
+        self.candidate = self.selection[0].leader(self.n0)
+        lead = self.n0 - 2 * self._lost(self.selection[0], self.n0).max()
+        clear: bool = lead >= CLEAR * self.n0**0.5
+        if not clear and self.n0 < self.rule.most_n0:
+            self.n0 = min(2 * self.n0, self.rule.most_n0)
+            self.candidate = NO_CANDIDATE
+            return False
+        return True
+
+    def decide(self, look: bool) -> Decision:
+        if look:
+            self.drawn = [Lost.join(self.drawn)]
+            self.at_looks.append(self._lost(self.drawn[0], self.rule.test.at[len(self.at_looks)]))
+        selected = self._lost(self.selection[0], self.n0)
+        lost = np.array(self.at_looks, dtype=np.int64).reshape(-1, len(selected))
+        return self.rule.test.decide(self.n0, selected, lost)
+
+    def _lost(self, duels: Lost, draws: int) -> NDArray[np.int64]:
+        return np.delete(duels.of_class(self.candidate, draws, self.rule.num_classes), self.candidate)
+
+    @property
+    def top(self) -> int:
+        return self.candidate
+
+
+@dataclass
+class _Progress:
+    """How far an undecided input is: draws and blocks of the present phase, and what the last look said."""
+
+    case: Case
+    draws: int = 0
+    blocks: int = 0
+    decision: Decision | None = None
+    begun: bool = False
+
+
+class Adaptive:
+    """Draws of each input up to its next look, until the rule says stop.
+
+    Whenever it has to wait for votes it begins another input instead, so that batches are full until the last few
+    inputs. Inputs in `decided` are left alone. Blocks of an input are told in their order.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        inputs: int,
+        n0: int,
+        decided: Iterable[int] = (),
+        phases: tuple[Phase, Phase] = CERTIFYING,
+    ) -> None:
+        self.rule, self.inputs, self.n0 = rule, inputs, n0
+        self._selecting, self._proving = phases
+        self.looks = frozenset(n // BLOCK for n in rule.looks)
+        self.step: int | None = min(rule.looks)
+        self._decided = set(decided)
+        self._undecided: dict[int, _Progress] = {}
+        self._queue: deque[Block] = deque()
+
+    def tell(self, votes: Votes) -> Claim | None:
+        if votes.position in self._decided:
+            return None
+        progress = self._progress_of(votes.position)
+        (progress.case.select if votes.phase is self._selecting else progress.case.draw)(votes)
+        progress.draws, progress.blocks = progress.draws + votes.draws, votes.last
+        if progress.draws < self._wanted(progress):
+            return None
+        if progress.decision is not None:
+            progress.decision = progress.case.decide(look=True)
+        elif progress.case.chosen():
+            progress.decision = progress.case.decide(look=False)
+            progress.draws = progress.blocks = 0
+        if progress.decision and progress.decision.stop:
+            return self._claim(votes.position, progress.case, progress.decision)
+        if progress.begun:
+            self._ask(votes.position, progress)
+        return None
+
+    def _claim(self, position: int, case: Case, decision: Decision) -> Claim:
+        self._decided.add(position)
+        del self._undecided[position]
+        return Claim(position, case.top if decision.radius > 0 else ABSTAIN, decision.radius, decision.next_n)
+
+    def __iter__(self) -> Iterator[Block | None]:
+        ahead = iter(range(self.inputs))
+        while True:
+            if self._queue:
+                yield self._queue.popleft()
+            elif (position := next((p for p in ahead if p not in self._decided), None)) is not None:
+                progress = self._progress_of(position)
+                progress.begun = True
+                self._ask(position, progress)
+            elif self._undecided:
+                yield None
+            else:
+                return
+
+    def _progress_of(self, position: int) -> _Progress:
+        if position not in self._undecided:
+            self._undecided[position] = _Progress(self.rule.case(self.n0))
+        return self._undecided[position]
+
+    def _wanted(self, progress: _Progress) -> int:
+        """The draws of the present phase up to the next look."""
+        return progress.decision.next_n if progress.decision else progress.case.n0
+
+    def _ask(self, position: int, progress: _Progress) -> None:
+        """Queues the blocks that lead to the next look."""
+        phase, wanted = self._proving if progress.decision else self._selecting, self._wanted(progress)
+        starts = enumerate(range(progress.draws, wanted, BLOCK), start=progress.blocks)
+        for index, start in starts:
+            self._queue.append(Block(position, phase, index, min(BLOCK, wanted - start), progress.case.candidate))
+
+    @property
+    def done(self) -> float:
+        return len(self._decided) / self.inputs
