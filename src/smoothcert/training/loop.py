@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -142,12 +143,17 @@ class Loop:
 
 @contextmanager
 def _repeatable(device: torch.device) -> Iterator[None]:
-    """The same arithmetic each time, and torch's own stream of random numbers as it was, once this is over."""
-    with (
-        torch.random.fork_rng([device] if device.type == "cuda" else []),
-        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True),
-    ):
-        yield
+    """The same arithmetic each time; torch's flags and its own stream of random numbers are then as they were."""
+    cuda = device.type == "cuda"
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    if cuda:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which cuBLAS asks for
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with torch.random.fork_rng([device] if cuda else []):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def generator_of(seed: int, purpose: str, number: int, device: torch.device) -> torch.Generator:
