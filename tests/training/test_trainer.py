@@ -190,7 +190,7 @@ def test_a_folder_of_another_training_is_refused_and_kept(tmp_path, changes, mes
     [
         ({"arch": "digits_rnn"}, "There is no built-in model 'digits_rnn'"),
         ({"options": {"width": 8}}, "has no option 'width'"),
-        ({"options": {"num_classes": 3}}, "has the label 9: give a larger num_classes"),
+        ({"options": {"num_classes": 3}}, "has the label 9, and the network 3 classes: give it more"),
         ({"preset": "slow"}, "choose one of cohen, fast, adam"),
         ({"precision": "int8"}, "choose auto, bf16 or fp32"),
         ({"sigma": -1.0}, "0 for training without noise"),

@@ -27,6 +27,7 @@ COMMANDS = (
     "attack",
     "lipschitz",
     "train",
+    "denoise",
     "show",
     "doctor",
     "merge",

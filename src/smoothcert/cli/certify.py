@@ -80,7 +80,7 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
         machines = make(Cluster, cluster) if cluster else None
         opened = Opened(model, data, loading)
         smoothed = opened.smoothed(classifier, setting, real_noise="lipschitz" in question)
-        path = out or Path(f"{_name(model, data, smoothed.sigma, selection)}.smoothcert")
+        path = out or Path(f"{_name(opened.name, data, smoothed.sigma, selection)}.smoothcert")
         with Meter("certifying") as meter:
             try:
                 run = smoothed.certify_dataset(
@@ -89,7 +89,7 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
                     out=path,
                     cluster=machines,
                     images=images,
-                    model_name=model,
+                    model_name=opened.name,
                     check_determinism=check_determinism,
                     verify_engine=verify_engine,
                     on_progress=meter,

@@ -9,7 +9,7 @@ from smoothcert.certification.planning import count_classes
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.cli.nouns import Given
 from smoothcert.data import Dataset, open_data
-from smoothcert.models import load_model
+from smoothcert.models import denoised, load_model
 from smoothcert.options import make, option
 from smoothcert.plan.selection import INPUTS
 from smoothcert.plan.setting import ENGINE
@@ -27,6 +27,7 @@ class Loading:
     crop: int | None = option(None, help="Crop images to a centred square of this side.", panel=INPUTS)
     follow_links: bool = option(False, help="Follow links that lead out of an image folder.", panel=INPUTS)
     weights: Path | None = option(None, help="Weights: .pt, .pth.tar or .safetensors.", panel=ENGINE)
+    denoiser: Path | None = option(None, help="A denoiser for the model: what denoise has written.", panel=ENGINE)
     device: str = option("auto", help="cpu, cuda, mps, or auto.", panel=ENGINE)
 
     def dataset(self, spec: str) -> Dataset:
@@ -41,11 +42,13 @@ class Opened:
         how = make(Loading, given)
         self.dataset = how.dataset(data)
         self._model, self._how = model, how
+        self.name = model if how.denoiser is None else f"{model}+denoiser"
 
     def engines(self, num_classes: int | None = None) -> Engines:
         """The model, loaded."""
         how = self._how
-        return Engines(load_model(self._model, weights=how.weights, num_classes=num_classes, device=how.device))
+        model = load_model(self._model, weights=how.weights, num_classes=num_classes, device=how.device)
+        return Engines(model if how.denoiser is None else denoised(model, how.denoiser))
 
     def smoothed(self, classifier: Given, setting: Given, real_noise: bool = False) -> SmoothedClassifier:
         """The smoothed classifier: classes are counted unless given, and the noise is that of the grid that the data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,13 +20,19 @@ from smoothcert.training.configuration import Recipe
 
 @derived(recipe=Recipe)
 def train(
-    arch: Annotated[str, typer.Argument(metavar="ARCH", help="A built-in architecture, such as cifar_resnet20.")],
+    arch: Annotated[
+        str,
+        typer.Argument(
+            metavar="ARCH", help="A built-in architecture, such as cifar_resnet20, or package.module:factory."
+        ),
+    ],
     data: arg.Data,
     recipe: Given,
     out: Annotated[Path, typer.Option(help="The folder of the training.")],
     validation: Annotated[
         str | None, typer.Option(metavar="DATA", help="Data that judge each epoch, by at most 1 000 of their inputs.")
     ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Weights to start from: .pt, .pth.tar or .safetensors.")] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=NUMBER", help="An option of ARCH, as width=64; repeatable.")
     ] = None,
@@ -48,31 +54,36 @@ def train(
                 open_training_data(data, **how),
                 out=out,
                 validation=None if validation is None else open_data(validation, **how),
+                weights=weights,
                 options=arg.settings(option or []),
                 device=device,
                 **recipe,
                 on_progress=meter,
             )
         except KeyboardInterrupt:
-            meter.bar.stop()
-            console.print(
-                f"Stopped. {out} keeps the epochs that are done: run the same command to go on.",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
-            raise typer.Exit(1) from None
-    _print(log, console)
+            stopped(meter, out, console)
+    print_log(log, console)
     best = out / "best.safetensors"
-    console.print(
+    say(
         f"Weights are in {best}: smoothcert certify {arch} DATA --weights {best} --sigma {recipe['sigma']:g}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        console,
     )
 
 
-def _print(log: list[Epoch], console: Console) -> None:
+def stopped(meter: Meter, out: Path, console: Console) -> NoReturn:
+    """A training was interrupted."""
+    meter.bar.stop()
+    say(f"Stopped. {out} keeps the epochs that are done: run the same command to go on.", console)
+    raise typer.Exit(1)
+
+
+def say(text: str, console: Console) -> None:
+    """A sentence as it is."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_log(log: list[Epoch], console: Console) -> None:
+    """A row for each epoch."""
     table = Table("epoch", "loss", "accuracy", "validation", "seconds")
     for epoch in log:
         validation = "" if epoch.validation is None else f"{epoch.validation:.1%}"

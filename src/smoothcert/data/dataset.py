@@ -39,6 +39,11 @@ class Dataset(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @property
+    def runs(self) -> list[range] | None:
+        """Rows that are read together, where a single one cannot be read without the others."""
+        return None
+
     @abstractmethod
     def stored(self, row: int) -> tuple[NDArray[Any], Any]:
         """The array and the label of a row as they are stored: uint8 (H, W, C) or (C, H, W), or floats."""

@@ -22,9 +22,16 @@ class ImageFolder(Dataset):
     """
 
     def __init__(
-        self, folder: Path, preprocessing: Preprocessing, classes: Path | None = None, follow_links: bool = False
+        self,
+        folder: Path,
+        preprocessing: Preprocessing,
+        classes: Path | None = None,
+        *,
+        labelled: bool = True,
+        follow_links: bool = False,
     ) -> None:
         subfolders = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+        subfolders = subfolders if labelled else ["."]
         self.classes = tuple(subfolders) if classes is None else _class_order(classes, subfolders)
         self.preprocessing = str(preprocessing)
         self._preprocess = preprocessing
@@ -40,7 +47,8 @@ class ImageFolder(Dataset):
             _require_inside(folder, [folder / name for name in subfolders] + [image for image, _ in self._images])
         self.description = f"the image folder {folder}"
         if not self._images:
-            raise InputError(f"The folder {folder} holds no images in subfolders: it needs one for each class.")
+            needed = " in subfolders: it needs one for each class." if labelled else ": give one that does."
+            raise InputError(f"The folder {folder} holds no images{needed}")
 
     def __len__(self) -> int:
         return len(self._images)

@@ -19,7 +19,7 @@ _EXPANSION, _HARMLESS = 100, 1 << 28
 class NpzData(Dataset):
     """Arrays under x and y (or another usual pair of names), held in memory as they are stored."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, labelled: bool = True) -> None:
         self.description = f"the archive {path}"
         self._path = path
         try:
@@ -27,7 +27,8 @@ class NpzData(Dataset):
                 unpacked = sum(entry.file_size for entry in archive.zip.infolist())
                 if unpacked > max(_HARMLESS, _EXPANSION * path.stat().st_size):
                     raise InputError(f"The archive {path} would unpack to {unpacked} bytes: save it uncompressed.")
-                keys = next((pair for pair in _KEYS if set(pair) <= set(archive.files)), None)
+                pairs = _KEYS if labelled else [pair[:1] for pair in _KEYS]
+                keys = next((pair for pair in pairs if set(pair) <= set(archive.files)), None)
                 arrays = [archive[key] for key in keys] if keys else []
         except InputError:
             raise
@@ -37,8 +38,8 @@ class NpzData(Dataset):
                 "which are never loaded; save plain arrays of numbers."
             ) from error
         if not arrays:
-            raise InputError(f"The archive {path} needs arrays named {' or '.join('/'.join(k) for k in _KEYS)}.")
-        self._inputs, self._labels = arrays
+            raise InputError(f"The archive {path} needs arrays named {' or '.join('/'.join(k) for k in pairs)}.")
+        self._inputs, self._labels = arrays if labelled else (*arrays, np.zeros(arrays[0].shape[:1], np.int64))
         if self._inputs.ndim < 2 or self._labels.shape[:1] != self._inputs.shape[:1]:
             raise InputError(
                 f"The archive {path} has inputs of shape {self._inputs.shape} and labels of shape "

@@ -18,8 +18,8 @@ _PROBES = 16
 class ObjectData(Dataset):
     """A thing with a length and items (array or tensor, label), or what returns it when called."""
 
-    def __init__(self, items: Any, description: str) -> None:
-        self.description = description
+    def __init__(self, items: Any, description: str, labelled: bool = True) -> None:
+        self.description, self._labelled = description, labelled
         self._items = items
         if isinstance(items, type) or (callable(items) and not hasattr(items, "__getitem__")):
             self._items = self._call("calling it", items)
@@ -37,6 +37,9 @@ class ObjectData(Dataset):
 
     def stored(self, row: int) -> tuple[NDArray[Any], Any]:
         item = self._call(f"row {row}", self._items.__getitem__, row)
+        if not self._labelled:
+            image = item[0] if isinstance(item, (tuple, list)) else item
+            return self._call(f"row {row}", np.asarray, image), 0
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise InputError(f"Row {row} of {self.description} is no pair: its items must be (array, label).")
         return self._call(f"row {row}", np.asarray, item[0]), item[1]

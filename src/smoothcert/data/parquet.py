@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections import OrderedDict
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +35,19 @@ class ParquetData(Dataset):
     Row groups are read when a row of them is asked for, and as many are kept as fit into 256 MB.
     """
 
-    def __init__(self, path: Path, preprocessing: Preprocessing) -> None:
+    def __init__(self, path: Path, preprocessing: Preprocessing, labelled: bool = True) -> None:
         self.description = f"the parquet file {path}"
-        self._path = path
+        self._path, self._labelled = path, labelled
         try:
             self._file = pq.ParquetFile(path)
             schema = self._file.schema_arrow
         except Exception as error:  # on damaged bytes pyarrow raises whatever it stumbled on
             raise self._unreadable() from error
-        self._label = next((name for name in _LABEL_NAMES if name in schema.names), None)
+        self._label = next((name for name in _LABEL_NAMES if name in schema.names), None) if labelled else None
         encoded = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
         arrays = [f.name for f in schema if _numbers(f.type) is not None]
         self._input = _named(encoded, _INPUT_NAMES) or _named(arrays, _INPUT_NAMES)
-        if self._input is None or self._label is None:
+        if self._input is None or (labelled and self._label is None):
             raise InputError(
                 f"The parquet file {path} has the columns {', '.join(schema.names)}: it needs one of images "
                 "(structs with bytes, named img or image) or lists of numbers, and labels, named label."
@@ -57,10 +57,23 @@ class ParquetData(Dataset):
             self.preprocessing = str(preprocessing)
         self._preprocess = preprocessing
         self._field = schema.field(self._input)
-        self.classes = _class_names(schema.metadata, self._label)
+        self.classes = None if self._label is None else _class_names(schema.metadata, self._label)
         sizes = [self._file.metadata.row_group(g).num_rows for g in range(self._file.num_row_groups)]
         self._starts: list[int] = [0, *accumulate(sizes)]
         self._groups: OrderedDict[int, Any] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the file itself."""
+        return ParquetData, (self._path, self._preprocess, self._labelled)
+
+    @property
+    def runs(self) -> list[range]:
+        """The row groups."""
+        return [range(start, stop) for start, stop in pairwise(self._starts)]
+
+    def forget(self) -> None:
+        """Keeps no row group any longer."""
+        self._groups.clear()
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -68,7 +81,7 @@ class ParquetData(Dataset):
     def stored(self, row: int) -> tuple[NDArray[Any], Any]:
         number = bisect_right(self._starts, row) - 1
         group, offset = self._group(number), row - self._starts[number]
-        value, label = group[self._input][offset], group[self._label][offset].as_py()
+        value, label = group[self._input][offset], 0 if self._label is None else group[self._label][offset].as_py()
         if not self._images:
             return self._array(value, row), label
         encoded = (value.as_py() or {}).get("bytes") or b""
@@ -89,7 +102,8 @@ class ParquetData(Dataset):
             # Not the sizes of its columns: on damaged ones pyarrow ends the process.
             self._require_small(self._file.metadata.row_group(number).total_byte_size)
             batches, size = [], 0
-            for batch in self._file.iter_batches(_BATCH_ROWS, [number], [self._input, self._label]):
+            columns = [column for column in (self._input, self._label) if column is not None]
+            for batch in self._file.iter_batches(_BATCH_ROWS, [number], columns):
                 batches.append(batch)
                 size += batch.nbytes
                 self._require_small(size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,19 @@ from smoothcert.errors import InputError
 from smoothcert.imports import import_object
 
 _KINDS = (
-    "an image folder with a subfolder for each class, a .parquet or .npz file, CIFAR-10's binary folder or "
-    ".bin file, package.module:dataset, or digits"
+    "an image folder with a subfolder for each class, a .parquet file or a folder of them, an .npz file, CIFAR-10's "
+    "binary folder or .bin file, package.module:dataset, or digits"
 )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How files are read."""
+
+    preprocessing: Preprocessing
+    classes: Path | None
+    labelled: bool
+    follow_links: bool
 
 
 def open_data(
@@ -28,16 +39,18 @@ def open_data(
     classes: Path | None = None,
     resize: int | None = None,
     crop: int | None = None,
+    labelled: bool = True,
     follow_links: bool = False,
 ) -> Dataset:
     """The data set that `spec` names; its first row has been read and checked.
 
     `resize` and `crop` are for encoded images (folders, parquet); `classes` is a file with the class order of
-    an image folder, whose links may lead out of it where `follow_links` says so.
+    an image folder, whose links may lead out of it where `follow_links` says so. Data that are not `labelled` need no
+    labels, and every label is 0.
     """
     preprocessing = Preprocessing(resize, crop)
     try:
-        data = _open(str(spec), preprocessing, classes, follow_links)
+        data = _open(str(spec), _Reading(preprocessing, classes, labelled, follow_links))
     except OSError as error:
         raise InputError(f"The data at {spec} cannot be read: {error.strerror or error}.") from error
     if classes is not None and not isinstance(data, ImageFolder):
@@ -50,37 +63,46 @@ def open_data(
     return data
 
 
-def as_dataset(data: Any) -> Dataset:
+def as_dataset(data: Any, labelled: bool = True) -> Dataset:
     """What a caller of the Python API has, as a data set: one of ours, a path, or a map-style data set."""
     if isinstance(data, Dataset):
         return data
-    return open_data(data) if isinstance(data, str | Path) else ObjectData(data, f"the given {type(data).__name__}")
+    if isinstance(data, str | Path):
+        return open_data(data, labelled=labelled)
+    return ObjectData(data, f"the given {type(data).__name__}", labelled)
 
 
-def _open(spec: str, preprocessing: Preprocessing, classes: Path | None, follow_links: bool) -> Dataset:
+def _open(spec: str, how: _Reading) -> Dataset:
     path = Path(spec)
     if spec == "digits":
         return digits(train=False)
     if path.is_dir():
-        test_file = path / TEST_FILE
-        if test_file.is_file():
-            return Cifar10Binary(test_file)
-        return ImageFolder(path, preprocessing, classes, follow_links)
+        return _open_folder(path, how)
     if path.is_file():
-        return _open_file(path, preprocessing)
+        return _open_file(path, how)
     if re.fullmatch(r"[\w.]+:[\w.]+", spec):
-        return ObjectData(import_object(spec), f"the data set {spec}")
+        return ObjectData(import_object(spec), f"the data set {spec}", how.labelled)
     raise InputError(f"There is no data at {spec}: give {_KINDS}.")
 
 
-def _open_file(path: Path, preprocessing: Preprocessing) -> Dataset:
+def _open_folder(path: Path, how: _Reading) -> Dataset:
+    if (path / TEST_FILE).is_file():
+        return Cifar10Binary(path / TEST_FILE)
+    if any(path.glob("*.parquet")):
+        from smoothcert.data.shards import ParquetShards  # needs pyarrow, which is an extra
+
+        return ParquetShards(path, how.preprocessing, how.labelled)
+    return ImageFolder(path, how.preprocessing, how.classes, labelled=how.labelled, follow_links=how.follow_links)
+
+
+def _open_file(path: Path, how: _Reading) -> Dataset:
     match path.suffix.lower():
         case ".parquet":
             from smoothcert.data.parquet import ParquetData  # needs pyarrow, which is an extra
 
-            return ParquetData(path, preprocessing)
+            return ParquetData(path, how.preprocessing, how.labelled)
         case ".npz":
-            return NpzData(path)
+            return NpzData(path, how.labelled)
         case ".bin":
             return Cifar10Binary(path)
     raise InputError(f"The file {path} is of no known kind: give {_KINDS}.")

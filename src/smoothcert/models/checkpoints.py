@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,17 @@ def read_configuration(path: str | Path) -> dict[str, Any] | None:
     if not isinstance(configuration, dict) or not isinstance(configuration.get("arch"), str):
         return None
     return configuration if isinstance(configuration.get("options"), dict) else None
+
+
+def fits(builder: Callable[..., nn.Module], options: dict[str, Any], path: Path) -> bool:
+    """Has the network no more numbers than the file bytes? Found without making room for them."""
+    try:
+        with torch.device("meta"):
+            return sum(p.numel() for p in builder(**options).parameters()) <= path.stat().st_size
+    except InputError:
+        raise
+    except Exception:  # options of another type, or beyond what a shape can be
+        return False
 
 
 def _read(path: Path) -> State:

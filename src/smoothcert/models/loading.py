@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.imports import import_object
-from smoothcert.models.checkpoints import load_weights, read_configuration
+from smoothcert.models.checkpoints import fits, load_weights, read_configuration
 from smoothcert.models.registry import build
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def load_model(
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise InputError(f"the factory {spec} raised {reason}: call it by hand to find out why.") from error
     else:
-        options = _trained_options(spec, weights)
+        options = trained_options(spec, weights)
         model = build(spec, **(options if num_classes is None else {**options, "num_classes": num_classes}))
     if not callable(model):
         raise InputError(f"{spec} returned {type(model).__name__}: it must return a torch module or a callable.")
@@ -68,24 +69,14 @@ def choose_device(name: str) -> torch.device:
         raise InputError(f"device {name!r} cannot be used ({reason}): choose another `device`.") from None
 
 
-def _trained_options(spec: str, weights: Path | None) -> dict[str, Any]:
+def trained_options(spec: str, weights: Path | None) -> dict[str, Any]:
+    """The options of a built-in architecture that its weights bring with them."""
     configuration = None if weights is None else read_configuration(weights)
     if weights is None or configuration is None:
         return {}
     if configuration["arch"] != spec:
         raise InputError(f"the weights in {weights} are those of {configuration['arch']}, not of {spec}.")
     options: dict[str, Any] = configuration["options"]
-    if not _fits(spec, options, weights):
+    if not fits(partial(build, spec), options, weights):
         raise InputError(f"the options {options} in {weights} do not describe what the file holds: train it again.")
     return options
-
-
-def _fits(spec: str, options: dict[str, Any], weights: Path) -> bool:
-    """Has the network no more numbers than the file bytes? Found without making room for them."""
-    try:
-        with torch.device("meta"):
-            return sum(p.numel() for p in build(spec, **options).parameters()) <= weights.stat().st_size
-    except InputError:
-        raise
-    except Exception:  # options of another type, or beyond what a shape can be
-        return False

@@ -108,7 +108,10 @@ class Folder:
             ) from None
 
     def _file(self, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
-        plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        # Cloned, because the format has no two names for one tensor, and a network may.
+        plain = {
+            key: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for key, tensor in tensors.items()
+        }
         return save(plain, {CONFIGURATION: self.configuration.text, **about})
 
     def _write(self, name: str, content: bytes) -> None:
