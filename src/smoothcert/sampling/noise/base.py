@@ -82,39 +82,41 @@ class Noise(Protocol):
 
 
 class Layout(NamedTuple):
-    """The rows of pieces one by one: the key of each in four words with its line of that noise, and its centre."""
+    """Pieces by number: the four words of each key; first row, rows and centre; and the centres, each of them once."""
 
-    names: NDArray[np.int64]
-    which: NDArray[np.int64]
+    keys: NDArray[np.uint32]
+    spans: NDArray[np.int64]
     centres: list[Values]
 
     def array(self) -> NDArray[np.float32]:
         """The centres, one a row."""
-        return np.stack([np.asarray(centre).reshape(-1) for centre in self.centres])
+        rows = [np.asarray(centre).reshape(1, -1) for centre in self.centres]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def names(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of each row the key's four words and the line of its noise; and which centre it has."""
+        first, rows, which = self.spans.T
+        lines = np.arange(rows.sum()) + np.repeat(first + rows - rows.cumsum(), rows)
+        names = np.column_stack([np.repeat(self.keys.astype(np.int64), rows, axis=0), lines])
+        return names, np.repeat(which, rows)
 
     def on_device(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """The names and each row's centre as tensors, copied there without waiting."""
         import torch
 
-        numbers = torch.from_numpy(np.column_stack([self.names, self.which]))
-        cuda = device.type == "cuda"
+        numbers, cuda = torch.from_numpy(np.column_stack(self.names())), device.type == "cuda"
         numbers = (numbers.pin_memory() if cuda else numbers).to(device, non_blocking=cuda)
         centres = torch.stack([torch.as_tensor(centre).reshape(-1) for centre in self.centres])
         return numbers[:, :5], centres[numbers[:, 5]]
 
 
 def lay_out(pieces: Sequence[Piece]) -> Layout:
-    """A centre that several pieces share is there once."""
-    rows = [piece.rows for piece in pieces]
-    keys = np.frombuffer(b"".join(piece.key for piece in pieces), dtype="<u4").reshape(-1, 4).astype(np.int64)
-    lines = np.concatenate([np.arange(piece.first, piece.first + piece.rows) for piece in pieces])
+    """The pieces as numbers, ready for arrays and kernels."""
+    keys = np.frombuffer(b"".join([piece.key for piece in pieces]), dtype="<u4").reshape(-1, 4)
     centres = {id(piece.centre): piece.centre for piece in pieces}
     number = {name: i for i, name in enumerate(centres)}
-    return Layout(
-        names=np.column_stack([np.repeat(keys, rows, axis=0), lines]),
-        which=np.repeat([number[id(piece.centre)] for piece in pieces], rows),
-        centres=[centre.values for centre in centres.values()],
-    )
+    spans = np.array([(piece.first, piece.rows, number[id(piece.centre)]) for piece in pieces], dtype=np.int64)
+    return Layout(keys, spans, [centre.values for centre in centres.values()])
 
 
 def in_rows(out: Values) -> Values:

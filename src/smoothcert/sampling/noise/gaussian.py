@@ -50,12 +50,11 @@ class Gaussian:
         if not isinstance(rows, np.ndarray):
             by_torch(layout, self.sigma, rows)
         elif compiled := kernels(rows.size):
-            names = layout.names.astype(np.uint32)
-            compiled.gaussian(names, layout.which, layout.array(), sigma, table()[1:], rows)
+            compiled.gaussian(layout.keys, layout.spans, layout.array(), sigma, table()[1:], rows)
         else:
-            centres = layout.array()
+            (names, which), centres = layout.names(), layout.array()
             for part in few_rows(rows):
-                rows[part] = centres[layout.which[part]] + sigma * by_numpy(layout.names[part], rows.shape[1])
+                rows[part] = centres[which[part]] + sigma * by_numpy(names[part], rows.shape[1])
 
 
 def by_numpy(names: NDArray[np.int64], size: int) -> NDArray[np.float32]:

@@ -94,13 +94,11 @@ class Grid:
         if not isinstance(rows, np.ndarray):
             by_torch(layout, self, rows)
         elif compiled := kernels(rows.size):
-            names = layout.names.astype(np.uint32)
-            compiled.grid(names, layout.which, layout.array(), levels, tuple(self._table), rows)
+            compiled.grid(layout.keys, layout.spans, layout.array(), levels, tuple(self._table), rows)
         else:
-            centres = layout.array()
+            (names, which), centres = layout.names(), layout.array()
             for part in few_rows(rows):
-                draws = by_numpy(layout.names[part], rows.shape[1], self._table)
-                rows[part] = (centres[layout.which[part]] + draws) / levels
+                rows[part] = (centres[which[part]] + by_numpy(names[part], rows.shape[1], self._table)) / levels
 
     def _draw_shifted(self, pieces: Sequence[Piece], out: Values) -> None:
         """round(x + noise) for an x off the grid, as predictions and attacks need it: by the CPU for all devices."""

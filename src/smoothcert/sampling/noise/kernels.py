@@ -41,9 +41,10 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
-def gaussian(names: Words, which: Any, centres: Floats, sigma: np.float32, table: Any, out: Floats) -> None:
+def gaussian(keys: Words, spans: Any, centres: Floats, sigma: np.float32, table: Any, out: Floats) -> None:
     """`out[r] = centre + sigma · normals` for each row."""
     rows, size = out.shape
+    names, which = _rows(keys, spans, rows)
     counters = (size + 3) // 4
     extra = (size + 7) // 8
     lanes, words, more = np.empty((6, LANES), np.uint32), np.empty(4 * LANES, np.uint32), np.empty(4, np.uint32)
@@ -74,10 +75,11 @@ def gaussian(names: Words, which: Any, centres: Floats, sigma: np.float32, table
 
 
 @compiled
-def grid(names: Words, which: Any, centres: Floats, levels: np.float32, table: Any, out: Floats) -> None:
+def grid(keys: Words, spans: Any, centres: Floats, levels: np.float32, table: Any, out: Floats) -> None:
     """`out[r] = (centre + draws) / levels` for each row, with the tables of `thresholds.table`."""
     settled, lowest, edges = table
     rows, size = out.shape
+    names, which = _rows(keys, spans, rows)
     counters = (size + 7) // 8
     pairs = (size + 1) // 2
     reach = len(edges) // 2
@@ -113,6 +115,20 @@ def grid(names: Words, which: Any, centres: Floats, levels: np.float32, table: A
                     first, start = k * counters + place, k * n + (r - top) * width
                     for i in range(min(width, size - first)):
                         out[r, first + i] = (centres[c, first + i] + values[start + i]) / levels
+
+
+@compiled
+def _rows(keys: Words, spans: Any, rows: int) -> Any:
+    """`Layout.names`."""
+    names, which = np.empty((rows, 5), np.uint32), np.empty(rows, np.int64)
+    r = 0
+    for i in range(len(keys)):
+        for line in range(spans[i, 0], spans[i, 0] + spans[i, 1]):
+            names[r, :4] = keys[i]
+            names[r, 4] = line
+            which[r] = spans[i, 2]
+            r += 1
+    return names, which
 
 
 @compiled
