@@ -123,13 +123,14 @@ class Grid:
 
         P(K < k) = Φ((k − ½ − f)/s), and K is drawn as on the grid: it is the number of thresholds
         `round(2⁶⁴ Φ((k − ½ − f)/s))` at most U, a uniform 64-bit integer, with the same error. As each f has its own
-        thresholds, they are not tabulated. s Φ⁻¹((U + ½)/2⁶⁴) + f in float64 tells K where it is not within 10⁻⁶ of the
-        middle between two integers, its error being a thousandth of that; where it is, the threshold itself is computed.
+        thresholds, they are not tabulated. s Φ⁻¹((U + ½)/2⁶⁴) + f in float64 tells K where it is not within 10⁻⁶ of
+        the middle between two integers, its error being a thousandth of that; where it is, the threshold is computed.
         """
         tails = np.minimum(words, ~words)  # the smaller tail, so that float64 holds it to all its digits
         size = -ndtri((tails + 0.5) / 2.0**64) * (self.sigma * self.levels)
         real = np.where(words >> np.uint64(63), size, -size) + shift
-        draws, below = np.rint(real), np.floor(real)
+        draws: NDArray[np.float64] = np.rint(real)
+        below = np.floor(real)
         for at in zip(*np.nonzero(abs(real - below - 0.5) < UNDECIDED), strict=True):
             edge = threshold(below[at] + 0.5, shift[at[1:]], self.sigma, self.levels)
             draws[at] = below[at] + (int(words[at]) >= edge)
