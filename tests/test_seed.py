@@ -6,7 +6,7 @@ import pytest
 from interruptible import certify, votes
 from smoothcert import InputError, SmoothedClassifier
 from smoothcert.sampling.blocks import BLOCK, Phase, input_digest, noise_key
-from smoothcert.sampling.noise import open_noise
+from smoothcert.sampling.noise import Piece, open_noise
 from smoothcert.store import open_run
 
 SIGMA = 0.25
@@ -19,8 +19,8 @@ def recognises_its_draws(seed):
     for phase, blocks in ((Phase.SELECTION, 1), (Phase.ESTIMATION, 10), (Phase.PREDICT, 10)):
         for index in range(blocks):
             rows = np.empty((BLOCK, *X.shape), dtype=np.float32)
-            noise.streams(X, "cpu")(noise_key(seed, input_digest(X), phase, index)).fill(rows)
-            noise.add(X, rows)
+            key = noise_key(seed, input_digest(X), phase, index)
+            noise.draw([Piece(key, 0, BLOCK, noise.centre(X))], rows)
             known |= {row.tobytes() for row in rows}
     return lambda batch: np.array([row.tobytes() in known for row in batch], dtype=np.int64)
 

@@ -29,9 +29,9 @@ def test_the_noisy_picture_is_one_the_classifier_saw(squares, seen):
     assert not any(cell(shown, "clean", i).tobytes() in seen for i in range(len(squares)))
 
 
-def test_the_noisy_picture_of_a_run_on_a_gpu_has_the_noise_of_the_gpu(squares):
+def test_the_noisy_picture_of_an_older_run_on_a_gpu_has_the_noise_of_the_gpu(squares):
     run = open_run(squares.path)
-    setting = replace(run.plan.setting, engine=Identity("torch", "torch 2", "cuda"))
+    setting = replace(run.plan.setting, engine=Identity("torch", "torch 2", "cuda"), stream=1)
     run.plan = replace(run.plan, setting=setting)
     shown = sheets_of(run)
     for i, id in enumerate(run.ids):

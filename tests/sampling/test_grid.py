@@ -12,12 +12,11 @@ from scipy import special, stats
 from smoothcert import InputError, SmoothedClassifier, certify_counts, open_run
 from smoothcert.data import as_dataset
 from smoothcert.sampling.blocks import Phase, noise_key
-from smoothcert.sampling.noise import Gaussian, Grid, grid, open_noise
+from smoothcert.sampling.noise import Gaussian, Grid, Piece, grid, open_noise
 from smoothcert.sampling.noise.grid import FURTHEST, MOST
 from smoothcert.sampling.noise.philox import philox
-from smoothcert.sampling.noise.thresholds import threshold, thresholds
+from smoothcert.sampling.noise.thresholds import OPEN, table, threshold, thresholds
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SIGMAS = (0.12, 0.25, 0.5, 1.0, 2.0)
 GRIDS = [(sigma, 255) for sigma in SIGMAS] + [(0.25, 16), (0.5, 1), (0.1, 7)]
 
@@ -26,12 +25,11 @@ def keys(blocks):
     return [noise_key(0, str(b % 7), Phase.ESTIMATION, b) for b in range(blocks)]
 
 
-def draws(noise, blocks, size, device=CPU):
-    """Draws of many blocks; what an accelerator draws is computed on the CPU."""
-    out = torch.empty(blocks, size)
-    for key, row in zip(keys(blocks), out, strict=True):
-        noise.streams(torch.zeros(size), device)(key).fill(row)
-    return out
+def draws(noise, blocks, size):
+    """The whole numbers that are drawn for many blocks."""
+    out, zero = np.empty((blocks, size), dtype=np.float32), noise.centre(np.zeros(size, dtype=np.float32))
+    noise.draw([Piece(key, 0, 1, zero) for key in keys(blocks)], out)
+    return np.rint(out * noise.levels)
 
 
 def below(k, sigma, levels):
@@ -70,7 +68,7 @@ class TestThresholds:
         np.testing.assert_allclose(errors, [0.93e-8, 1.95e-8, 3.89e-8, 7.78e-8], rtol=0.01)
 
 
-def check_distribution(noise, blocks, size, device):
+def check_distribution(noise, blocks, size):
     """Chi-square against the exact probabilities; bins with few expected draws are pooled into the tails."""
     steps, total = noise.sigma * noise.levels, blocks * size
     last = 1 + int(steps * stats.norm.isf(20 / total))
@@ -78,54 +76,55 @@ def check_distribution(noise, blocks, size, device):
     tail = np.diff(lower)  # P(k) for k = 1 − last … 0
     probabilities = np.concatenate([lower[:1], tail, tail[-2::-1], lower[:1]])
     counts = np.zeros(2 * last + 1, dtype=np.int64)
-    for key in keys(blocks):
-        row = torch.empty(size)
-        noise.streams(torch.zeros(size), device)(key).fill(row)
-        assert torch.equal(row, row.round())
-        counts += np.bincount(row.long().clip(-last, last) + last, minlength=len(counts))
+    for row in draws(noise, blocks, size):
+        counts += np.bincount(row.astype(np.int64).clip(-last, last) + last, minlength=len(counts))
     assert stats.chisquare(counts, total * probabilities).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("device", [CPU, CUDA], ids=["philox", "threefry"])
 class TestDistribution:
     @pytest.mark.parametrize("sigma", SIGMAS)
-    def test_the_draws_are_rounded_gaussians(self, sigma, device):
-        check_distribution(Grid(sigma, 255), blocks=64, size=2**15, device=device)
+    def test_the_draws_are_rounded_gaussians(self, sigma):
+        check_distribution(Grid(sigma, 255), blocks=64, size=2**15)
 
-    def test_the_draws_on_a_coarse_grid_are_rounded_gaussians(self, device):
-        check_distribution(Grid(0.1, 7), blocks=64, size=2**15, device=device)
+    def test_the_draws_on_a_coarse_grid_are_rounded_gaussians(self):
+        check_distribution(Grid(0.1, 7), blocks=64, size=2**15)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("sigma", SIGMAS)
-    def test_a_hundred_million_draws_are_rounded_gaussians(self, sigma, device):
-        check_distribution(Grid(sigma, 255), blocks=1024, size=100_000, device=device)
+    def test_a_hundred_million_draws_are_rounded_gaussians(self, sigma):
+        check_distribution(Grid(sigma, 255), blocks=1024, size=100_000)
 
-    def test_blocks_are_independent(self, device):
+    def test_blocks_are_independent(self):
         """Signs and sizes of draws at equal positions of different blocks, and of neighbours in a block."""
-        values = draws(Grid(0.5, 255), blocks=60, size=4000, device=device).double()
-        for quantity in (values, values.abs()):
-            correlation = torch.corrcoef(quantity) - torch.eye(60)
-            assert correlation.abs().max() < 6 / 4000**0.5
-        quarters = torch.bucketize(values, torch.quantile(values, torch.tensor([0.25, 0.5, 0.75]).double())).numpy()
+        values = draws(Grid(0.5, 255), blocks=60, size=4000).astype(np.float64)
+        for quantity in (values, np.abs(values)):
+            correlation = np.corrcoef(quantity) - np.eye(60)
+            assert np.abs(correlation).max() < 6 / 4000**0.5
+        quarters = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75]), values)
         for a, b in ((quarters[:-1], quarters[1:]), (quarters[:, :-1], quarters[:, 1:])):
             table = np.histogram2d(a.ravel(), b.ravel(), bins=4)[0]
             assert stats.chi2_contingency(table).pvalue > 1e-4
 
-    @pytest.mark.parametrize("cuts", [(1, 699), (350, 350), (3, 4, 2, 1, 250, 440)])
-    def test_a_stream_does_not_depend_on_how_it_is_cut(self, cuts, device):
-        noise, pieces = Grid(2.0, 255), [torch.empty(cut) for cut in cuts]
-        stream = noise.streams(torch.zeros(1), device)(keys(1)[0])
-        for piece in pieces:
-            stream.fill(piece)
-        assert torch.equal(torch.cat(pieces), draws(noise, 1, 700, device)[0])
+
+def test_sixteen_bits_settle_what_the_others_cannot_change():
+    for sigma, levels in (*GRIDS, (16.0, 255)):
+        settled, lowest, edges = table(sigma, levels)
+        first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+        low, high = (np.searchsorted(edges, u, side="right") for u in (first, first + np.uint64(2**48 - 1)))
+        np.testing.assert_array_equal(settled, np.where(low == high, low - len(edges) // 2, OPEN))
+        np.testing.assert_array_equal(lowest, low)
 
 
 def test_the_classifier_gets_the_floats_that_the_readers_make():
-    noise, integers = Grid(0.5, 255), np.arange(-5000, 5000)
-    rows = torch.from_numpy(integers.astype(np.float32))[:, None].clone()
-    x = torch.tensor([np.float32(77) / np.float32(255)])
-    noise.add(x, rows)
-    np.testing.assert_array_equal(rows.numpy()[:, 0], (integers + 77).astype(np.float32) / np.float32(255))
+    noise = Grid(0.5, 255)
+    x = (np.arange(256) / 255).astype(np.float32)
+    out = np.empty((100, 256), dtype=np.float32)
+    noise.draw([Piece(keys(1)[0], 0, 100, noise.centre(x))], out)
+    made = np.arange(-5000, 5000).astype(np.float32) / np.float32(255)
+    assert np.isin(out, made).all()
+    around_zero = np.empty_like(out)
+    noise.draw([Piece(keys(1)[0], 0, 100, noise.centre(np.zeros_like(x)))], around_zero)
+    np.testing.assert_array_equal(np.rint(out * 255), np.arange(256) + np.rint(around_zero * 255))
 
 
 def test_every_value_of_an_8_bit_image_is_on_the_grid():
@@ -218,9 +217,11 @@ class TestOffTheGrid:
     def test_a_draw_is_the_number_of_thresholds_at_most_its_word(self, sigma, levels):
         """Against the distribution function of round(x + noise) to 50 digits."""
         x, rows = SHIFTS / levels, np.empty((60, len(SHIFTS)), dtype=np.float32)
-        Grid(sigma, levels).streams(x, CPU)(keys(1)[0]).fill(rows)
+        noise = Grid(sigma, levels)
+        noise.draw([Piece(keys(1)[0], 0, 60, noise.centre(x))], rows)
         words = philox(keys(1)[0]).bit_generator.random_raw(rows.size).reshape(rows.shape)
         near = np.rint(x * np.float32(levels)).astype(int)
+        rows = np.rint(rows * levels) - near
         with mpmath.workdps(50):
             steps = mpmath.mpf(sigma) * levels
             for (_, j), word, k in zip(np.ndindex(rows.shape), words.flat, rows.flat, strict=True):
@@ -235,7 +236,7 @@ class TestOffTheGrid:
         for undecided in (grid.UNDECIDED, 0.5):
             monkeypatch.setattr(grid, "UNDECIDED", undecided)
             found.append(np.empty((200, len(x)), dtype=np.float32))
-            noise.streams(x, CPU)(keys(1)[0]).fill(found[-1])
+            noise.draw([Piece(keys(1)[0], 0, 200, noise.centre(x))], found[-1])
         np.testing.assert_array_equal(*found)
 
     def test_float64_is_far_more_exact_than_it_has_to_be(self):

@@ -97,6 +97,16 @@ def stopped(tmp_path):
     return copy
 
 
+def begun(path, empty):
+    """The same run with nothing drawn yet: what it will draw is the noise of its version."""
+    shutil.copy(path, empty)
+    with sqlite3.connect(empty) as db:
+        for table in ("votes", "claims", "inputs"):
+            db.execute(f"DELETE FROM {table}")
+    db.close()
+    return empty
+
+
 @pytest.mark.parametrize("name", PLANS)
 def test_a_half_done_run_of_format_2_opens(name):
     path = DATA / f"format-2-{name}.smoothcert"
@@ -116,11 +126,12 @@ def test_a_half_done_run_of_format_2_opens(name):
 def test_a_half_done_run_of_format_2_goes_on(name, stopped, tmp_path):
     path = stopped(f"format-2-{name}.smoothcert")
     before = facts(open_run(path))
-    run = certify(path, steps, **PLANS[name])
-    whole = certify(tmp_path / "whole.smoothcert", steps, **{"votes": "labels", **PLANS[name]})
+    empty = begun(path, tmp_path / "whole.smoothcert")
+    run, whole = (certify(file, steps, **PLANS[name]) for file in (path, empty))
     assert run.finished
     assert facts(run) == facts(whole)
     assert run.plan == whole.plan
+    assert run.plan.setting.stream == 1
     assert [c.radius for c in run.certificates()] == pytest.approx(TOLD[name], abs=1e-4)
     assert run.certificates()[: COMPLETE[name]] == before[-1]
     assert version(path) == version(whole.path) == VERSION == 3
@@ -201,7 +212,7 @@ def test_a_file_of_format_1_opens():
     assert [round(c.radius, 6) for c in run.certificates("mono")[:4]] == [0.387377, 0.249612, 0.424258, 0.425454]
 
 
-def test_a_file_of_format_1_goes_on(stopped, uninterrupted):
+def test_a_file_of_format_1_goes_on(stopped):
     path = stopped("format-1.smoothcert")
     before = facts(open_run(path))
     with sqlite3.connect(path) as db:
@@ -211,7 +222,7 @@ def test_a_file_of_format_1_goes_on(stopped, uninterrupted):
     assert len(open_run(path)) == 7
     run = certify(path, method="cpm")
     assert facts(run) == before
-    assert interruptible.votes(run) == uninterrupted
+    assert run.plan.setting.stream == 1
     assert version(path) == 3
     with RunFile.open_to_read(path) as file:
         assert all(file.inputs())
@@ -238,7 +249,7 @@ FLAT = json.loads("""{
 NOUNS = Plan(
     Classifier(sigma=0.25, num_classes=10, votes=Labels(), model="abc"),
     Question(draws=FixedN(1000, "pairwise")),
-    Setting(engine=Identity("torch+folded", "torch 2.13.0+cpu", "cpu", "float32"), batch=100, seed=3),
+    Setting(engine=Identity("torch+folded", "torch 2.13.0+cpu", "cpu", "float32"), batch=100, seed=3, stream=1),
     Selection(skip=2, limit=7, data="def", preprocessing="none", total=7),
 )
 
@@ -317,3 +328,16 @@ def test_a_flat_plan_of_the_first_version():
     values = {name: value for name, value in FLAT.items() if name not in later}
     assert plan_from_json(json.dumps(values), 1) == NOUNS
     assert NOUNS.classifier.votes == Labels()
+
+
+def test_a_run_of_format_3_that_names_no_version_of_its_noise_has_the_first(tmp_path):
+    run = certify(tmp_path / "run.smoothcert")
+    with RunFile.open_to_read(run.path) as file:
+        values = json.loads(file._meta["plan"])
+    assert values["setting"].pop("stream") == 2
+    assert plan_from_json(json.dumps(values), 3).setting.stream == 1
+
+
+def test_noise_of_a_later_version_is_refused():
+    with pytest.raises(InputError, match="stream version 3 is not known here: use a newer smoothcert"):
+        Setting(stream=3)

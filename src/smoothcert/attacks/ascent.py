@@ -15,7 +15,7 @@ from smoothcert.attacks.gradients import Scores
 from smoothcert.checks import check_positive, check_seed, check_whole
 from smoothcert.plan import Classifier
 from smoothcert.sampling.blocks import Input, Phase, noise_key
-from smoothcert.sampling.noise.gaussian import NormalStream
+from smoothcert.sampling.noise.first import NormalStream
 
 Bounds = tuple[float, float] | None
 INSIDE = 1 - 2.0**-18

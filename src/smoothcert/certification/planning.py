@@ -47,7 +47,9 @@ def noise_of(classifier: Classifier) -> Noise:
 
 def job_of(classifier: Classifier, setting: Setting) -> Job:
     """What the nouns ask of whatever draws."""
-    return Job(noise_of(classifier), classifier.num_classes, setting.known_seed, setting.rows, classifier.votes)
+    device = setting.machine.device
+    noise = open_noise(classifier.noise, classifier.sigma, classifier.levels, setting.stream, device)
+    return Job(noise, classifier.num_classes, setting.known_seed, setting.rows, classifier.votes)
 
 
 def open_machine(
@@ -61,7 +63,8 @@ def open_machine(
 
 
 def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
-    """The setting; what it leaves open is that of the file that is gone on with. A new run is drawn from a fresh seed.
+    """The setting; what it leaves open is that of the file that is gone on with, and so is the version of the noise. A
+    new run is drawn from a fresh seed.
 
     Shards are drawn by one engine, too, in batches of one size and from one seed: they are parts of one run.
     """
@@ -71,13 +74,15 @@ def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
     if shard is not None and setting.seed is None:
         raise InputError("shards are drawn from one seed to give the votes of one run: pass `seed`.")
     engine, batch, seed = setting.engine, setting.batch, setting.seed
+    stream = setting.stream if earlier is None else earlier.setting.stream
     if earlier is not None and isinstance(earlier.setting.engine, Identity):
         engine = name_of(earlier.setting.engine) if engine == AUTO else engine
         batch = earlier.setting.batch if batch == AUTO else batch
         seed = earlier.setting.seed if seed is None else seed
     elif shard is not None and engine == AUTO:
         engine = "torch"
-    return dataclasses.replace(setting, engine=engine, batch=batch, seed=fresh if seed is None else seed)
+    seed = fresh if seed is None else seed
+    return dataclasses.replace(setting, engine=engine, batch=batch, seed=seed, stream=stream)
 
 
 def settle(asked: Plan, machine: Machine) -> Plan:

@@ -10,6 +10,7 @@ from smoothcert.checks import check_batch, check_number, check_seed, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import aside, keep, option
 from smoothcert.sampling.identity import Identity
+from smoothcert.sampling.noise import STREAM, STREAMS
 
 ENGINE, MACHINES = "Model and engine", "Many machines"
 
@@ -56,7 +57,8 @@ class Cluster:
 class Setting:
     """Which engine draws, how many rows at a time, from which noise, and where.
 
-    A run keeps the identity of the engine that it got and the batch; where it is drawn is not part of it.
+    A run keeps the identity of the engine that it got, the batch and the version of its streams of noise; where it is
+    drawn is not part of it.
     """
 
     engine: str | Identity = option(
@@ -72,8 +74,11 @@ class Setting:
         panel="Noise",
     )
     cluster: Cluster | None = aside()
+    stream: int = STREAM
 
     def __post_init__(self) -> None:
+        if self.stream not in STREAMS:
+            raise InputError(f"noise of stream version {self.stream} is not known here: use a newer smoothcert.")
         check_batch(self.batch)
         keep(self, seed=None if self.seed is None else check_seed(self.seed))
         if self.seed is None and isinstance(self.engine, Identity):

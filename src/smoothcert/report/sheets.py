@@ -15,7 +15,7 @@ from PIL import Image
 from smoothcert.errors import RunError
 from smoothcert.sampling.blocks import Phase, input_digest, noise_key
 from smoothcert.sampling.identity import Identity
-from smoothcert.sampling.noise import open_noise
+from smoothcert.sampling.noise import Piece, open_noise
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 from smoothcert.store.thumbnails import SIDE
@@ -79,21 +79,17 @@ def _decode(stored: bytes, run: Run) -> NDArray[np.uint8]:
 
 
 def _noisy(run: Run, pixels: NDArray[np.uint8], ids: Sequence[str]) -> NDArray[np.uint8]:
-    """The first draw of each block, on this machine: a block's noise is one stream, so its beginning is enough.
-
-    What an accelerator has drawn needs torch; what the CPU has drawn needs NumPy alone.
-    """
+    """The first draw of each input's first block, drawn again on this machine."""
     classifier, setting = run.plan.classifier, run.plan.setting
     if setting.seed is None:
         raise RunError(f"{run.path} has thumbnails, but no seed of their noise: certify again into a new file.")
-    noise = open_noise(classifier.noise, classifier.sigma, classifier.levels)
     device = setting.engine.device if isinstance(setting.engine, Identity) else "cpu"
+    noise = open_noise(classifier.noise, classifier.sigma, classifier.levels, setting.stream, device)
     steps = classifier.levels or 255
     inputs = np.rint(pixels.transpose(0, 3, 1, 2) * (steps / 255)).astype(np.float32, order="C") / np.float32(steps)
     copies = np.empty_like(inputs)
-    for id, x, copy in zip(ids, inputs, copies, strict=True):
-        noise.streams(x, device)(noise_key(setting.seed, id, Phase.ESTIMATION, 0)).fill(copy)
-        noise.add(x, copy)
+    keys = (noise_key(setting.seed, id, Phase.ESTIMATION, 0) for id in ids)
+    noise.draw([Piece(key, 0, 1, noise.centre(x)) for key, x in zip(keys, inputs, strict=True)], copies)
     shown: NDArray[np.uint8] = np.round(255 * copies.clip(0, 1)).astype(np.uint8)
     return shown.transpose(0, 2, 3, 1)
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import groupby
-from threading import Event
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.blocks import BLOCK, Beside, Block, Input, Votes, noise_key
 from smoothcert.sampling.engines import Engine
-from smoothcert.sampling.noise import Noise, Stream
+from smoothcert.sampling.noise import Centre, Noise, Piece
 
 Ballots = tuple[NDArray[np.int64], NDArray[Any]]
 """The label of each row that belongs to a block, and what is counted beside it (rows, c), or no columns."""
@@ -43,26 +41,21 @@ class Counting(Protocol):
 
 
 class Segment(NamedTuple):
-    """Rows `start … stop − 1` of a batch: consecutive draws of one block.
-
-    A block may go on in the next batch: its noise there is drawn `after` that here is `drawn`.
-    """
+    """Rows `start … stop − 1` of a batch: consecutive draws of one block, which may go on in the next batch."""
 
     block: Block
     input_id: str
-    x: torch.Tensor
-    noise: Stream
+    noise: Piece
     start: int
     stop: int
-    after: Event | None
-    drawn: Event | None
+    goes_on: bool
 
 
 def _stretches(segments: list[Segment]) -> Iterator[tuple[Segment, Segment]]:
     """The first and the last of segments whose blocks follow each other and end here; a block that goes on is alone."""
     first = last = segments[0]
     for s in segments[1:]:
-        if s.drawn is not None or not s.block.follows(last.block):
+        if s.goes_on or not s.block.follows(last.block):
             yield first, last
             first = s
         last = s
@@ -91,11 +84,9 @@ class Executor:
         self.engine, self.job = engine, job
 
         @lru_cache(maxsize=2 + job.batch // BLOCK)
-        def on_device(position: int) -> tuple[str, torch.Tensor, Callable[[bytes], Stream]]:
-            source, cuda = inputs(position), engine.device.type == "cuda"
-            x = torch.from_numpy(source.array)
-            x = (x.pin_memory() if cuda else x).to(engine.device, non_blocking=cuda)
-            return source.id, x, job.noise.streams(x, engine.device)
+        def on_device(position: int) -> tuple[str, Centre]:
+            source = inputs(position)
+            return source.id, job.noise.centre(source.array).moved(engine.device)
 
         self._input = on_device
 
@@ -114,7 +105,7 @@ class Executor:
                 labels.append(batch_labels[first.start : last.stop])
                 others.append(batch_others[first.start : last.stop])
                 seconds += per_row * len(labels[-1])
-                if last.drawn is None:
+                if not last.goes_on:
                     ballots = np.concatenate(labels)
                     counts = np.bincount(ballots)
                     classes = counts.nonzero()[0]
@@ -152,7 +143,7 @@ class Executor:
     def _batches(self, blocks: Iterable[Block | None]) -> Iterator[list[Segment]]:
         """Which rows of each batch belong to which blocks; an empty list where no more is known until votes are."""
         segments: list[Segment] = []
-        shape: torch.Size | None = None
+        shape: tuple[int, ...] | None = None
         filled = 0
         for block in blocks:
             if block is None:
@@ -161,20 +152,20 @@ class Executor:
                 yield []  # while this one is awaited nothing more is asked for, and the votes so far are told
                 segments, filled = [], 0
                 continue
-            input_id, x, streams = self._input(block.position)
-            shape = shape or x.shape
-            if x.shape != shape:
+            input_id, centre = self._input(block.position)
+            found = tuple(centre.values.shape)
+            shape = shape or found
+            if found != shape:
                 raise InputError(
-                    f"input {input_id} has shape {tuple(x.shape)}, the inputs before it {tuple(shape)}: bring all "
-                    f"inputs to one shape."
+                    f"input {input_id} has shape {found}, the inputs before it {shape}: bring all inputs to one shape."
                 )
-            noise = streams(noise_key(self.job.seed, input_id, block.phase, block.index))
-            done, after = 0, None
+            key = noise_key(self.job.seed, input_id, block.phase, block.index)
+            done = 0
             while done < block.draws:
                 take = min(block.draws - done, self.job.batch - filled)
-                drawn = Event() if done + take < block.draws else None
-                segments.append(Segment(block, input_id, x, noise, filled, filled + take, after, drawn))
-                done, filled, after = done + take, filled + take, drawn
+                piece, goes_on = Piece(key, done, take, centre), done + take < block.draws
+                segments.append(Segment(block, input_id, piece, filled, filled + take, goes_on))
+                done, filled = done + take, filled + take
                 if filled == self.job.batch:
                     yield segments
                     segments, filled = [], 0
@@ -182,18 +173,11 @@ class Executor:
             yield segments
 
     def _noise(self, segments: list[Segment]) -> torch.Tensor:
-        """The noise of a batch; rows that belong to no block are 0."""
-        shape = self.job.batch, *segments[0].x.shape
+        """The noisy inputs of a batch; rows that belong to no block are 0."""
+        shape, used = (self.job.batch, *segments[0].noise.centre.values.shape), segments[-1].stop
         rows = torch.empty(shape, dtype=torch.float32, device=self.engine.device)
-        rows[segments[-1].stop :] = 0
-        for s in segments:
-            if s.after is not None:
-                s.after.wait()
-            try:
-                s.noise.fill(rows[s.start : s.stop])
-            finally:
-                if s.drawn is not None:
-                    s.drawn.set()
+        rows[used:] = 0
+        self.job.noise.draw([s.noise for s in segments], rows[:used])
         return rows
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
@@ -212,9 +196,6 @@ class Executor:
     def _cast(self, noise: Callable[[], torch.Tensor], segments: list[Segment]) -> Ballots:
         """What the model says of the inputs with their noise."""
         rows = noise()
-        for _, group in groupby(segments, key=lambda s: id(s.x)):
-            same = list(group)
-            self.job.noise.add(same[0].x, rows[same[0].start : same[-1].stop])
         output = self.forward(rows)
         used = segments[-1].stop
         if output.shape[:1] != rows.shape[:1] or output.ndim not in (1, 2):

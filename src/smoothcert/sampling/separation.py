@@ -14,6 +14,7 @@ from smoothcert.sampling.blocks import Input, Phase, noise_key
 from smoothcert.sampling.engines import Engine
 from smoothcert.sampling.engines.agreement import LABELS, scores_agree, tolerance_of
 from smoothcert.sampling.executor import Executor, Job
+from smoothcert.sampling.noise import Piece
 
 RANDOM = "gives other answers when it is asked for the same rows again"
 MIXED = "gives the same rows other answers in another order and among other rows"
@@ -42,10 +43,9 @@ def fault(engine: Engine, source: Input, job: Job) -> str | None:
 
 def _copies(x: NDArray[np.float32], input_id: str, engine: Engine, job: Job) -> torch.Tensor:
     """A batch of noisy copies, with noise that no draw has."""
-    there = torch.from_numpy(x).to(engine.device)
     rows = torch.empty((job.batch, *x.shape), dtype=torch.float32, device=engine.device)
-    job.noise.streams(there, engine.device)(noise_key(job.seed, input_id, Phase.CHECK, 0)).fill(rows)
-    job.noise.add(there, rows)
+    centre = job.noise.centre(x).moved(engine.device)
+    job.noise.draw([Piece(noise_key(job.seed, input_id, Phase.CHECK, 0), 0, job.batch, centre)], rows)
     return rows
 
 

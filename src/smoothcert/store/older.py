@@ -1,4 +1,5 @@
-"""Run files of formats 1 and 2: their tables, and their plans, in which all that was declared stood side by side."""
+"""Run files from before: the tables of formats 1 and 2 and their plans, in which all that was declared stood side by
+side, and plans of format 3 without a version of the noise."""
 
 from __future__ import annotations
 
@@ -43,11 +44,23 @@ def flat_plan(values: Any) -> Plan:
     nouns = {
         "classifier": {**_take(known, Classifier), "votes": _votes(known)},
         "question": {"n0": known["n0"], "alpha": known["alpha"], "draws": _draws(known), "lipschitz": _constant(known)},
-        "setting": {**_take(known, Setting), "engine": _identity(known["engine"]), "batch": known["batch"] or AUTO},
+        "setting": {
+            **_take(known, Setting),
+            "stream": 1,
+            "engine": _identity(known["engine"]),
+            "batch": known["batch"] or AUTO,
+        },
         "selection": _take(known, Selection),
         **{name: known[name] for name in ("noise_error", "constant") if name in known},
     }
     return restore(Plan, nouns)
+
+
+def with_stream(values: Any) -> Any:
+    """Where no version of the noise is named it is the first."""
+    if isinstance(values, dict) and isinstance(values.get("setting"), dict):
+        return {**values, "setting": {"stream": 1, **values["setting"]}}
+    return values
 
 
 def _take(values: dict[str, Any], noun: type) -> dict[str, Any]:

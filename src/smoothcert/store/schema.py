@@ -21,7 +21,7 @@ from smoothcert.plan import Plan
 from smoothcert.records import is_number, record, restore
 from smoothcert.sampling.blocks import Beside, Claim, Phase, Soft, Votes
 from smoothcert.sampling.duels import Lost
-from smoothcert.store.older import OLDER_TABLES, flat_plan
+from smoothcert.store.older import OLDER_TABLES, flat_plan, with_stream
 from smoothcert.text import printable
 
 APPLICATION_ID = 0x736D6365  # "smce"
@@ -89,7 +89,7 @@ def plan_from_json(text: str, version: int) -> Plan:
     """The plan of a file of this format. What is read is of the declared types and of a possible size, or refused: a
     checksum tells damage and not malice."""
     values = _shown(json.loads(text))
-    plan = flat_plan(values) if version < 3 else restore(Plan, values)
+    plan = flat_plan(values) if version < 3 else restore(Plan, with_stream(values))
     plan.question.about(plan.classifier)
     return plan
 

@@ -4,21 +4,26 @@ The theorems speak of real numbers. Here z is one of finitely many floats and th
 depends on x; a model that looks for such traces can obtain a certificate that is false (docs/sound-noise.md). What is
 proved under this noise is proved up to that.
 
-On the CPU each key seeds NumPy's Philox generator and its ziggurat. Accelerators get Threefry
-and the Box-Muller transform.
+The bits are those of `bits`, the values those of `inverse`: the same on every processor and every accelerator, whether
+Numba, NumPy or torch computes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.sampling.noise.base import Device, Same, Values, is_cpu
-from smoothcert.sampling.noise.philox import philox
+from smoothcert.sampling.noise.base import Centre, Layout, Piece, Values, few_rows, in_rows, kernels, lay_out
+from smoothcert.sampling.noise.bits import bits_at, halves, rows_of_bits, whole
+from smoothcert.sampling.noise.inverse import TAIL, Table, U, normals, table
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -36,35 +41,44 @@ class Gaussian:
         """None is known, and none is taken off α."""
         return 0.0
 
-    def streams(self, x: Values, device: Device) -> Callable[[bytes], NormalStream]:
-        return partial(NormalStream, device=device)
+    def centre(self, x: NDArray[np.float32]) -> Centre:
+        """The input itself."""
+        return Centre(x)
 
-    def add(self, x: Same, rows: Same) -> None:
-        """Tensors multiply and add at once, rounded once, where the processor can; so do arrays, by way of float64."""
-        if isinstance(rows, np.ndarray):
-            rows[...] = np.asarray(x, dtype=np.float64) + np.float64(np.float32(self.sigma)) * rows
+    def draw(self, pieces: Sequence[Piece], out: Values) -> None:
+        layout, rows, sigma = lay_out(pieces), in_rows(out), np.float32(self.sigma)
+        if not isinstance(rows, np.ndarray):
+            by_torch(layout, self.sigma, rows)
+        elif compiled := kernels(rows.size):
+            compiled.gaussian(layout.keys, layout.spans, layout.array(), sigma, table()[1:], rows)
         else:
-            import torch
+            (names, which), centres = layout.names(), layout.array()
+            for part in few_rows(rows):
+                rows[part] = centres[which[part]] + sigma * by_numpy(names[part], rows.shape[1])
 
-            torch.add(x, rows, alpha=self.sigma, out=rows)
+
+def by_numpy(names: NDArray[np.int64], size: int) -> NDArray[np.float32]:
+    """Rows of standard normal values; more bits are drawn only for those that take them."""
+    (words,) = rows_of_bits(names, size, (whole,), np)
+    values: NDArray[np.float32] = normals(words, 0, table(), np)
+    row, value = np.nonzero(words & U < TAIL)
+    if len(row):
+        extra = bits_at(names[row], value, size, halves)
+        values[row, value] = normals(words[row, value], extra, table(), np)
+    return values
 
 
-class NormalStream:
-    """The standard normal values that belong to a key, in order: two fills of half the size are one of the whole."""
+def by_torch(layout: Layout, sigma: float, out: torch.Tensor) -> None:
+    """The same in tensor operations, as many for a batch as for a row; nothing waits for the device."""
+    import torch
 
-    def __init__(self, key: bytes, device: Device) -> None:
-        self._key, self._position = key, 0
-        self._generator = philox(key) if is_cpu(device) else None
+    names, centres = layout.on_device(out.device)
+    words, extra = rows_of_bits(names, out.shape[1], (whole, halves), torch)
+    torch.add(centres, normals(words, extra, _table_on(out.device), torch) * sigma, out=out)
 
-    def fill(self, out: Values) -> None:
-        """The next values, into a contiguous float32 array or tensor."""
-        if self._generator is not None:
-            self._generator.standard_normal(out=np.asarray(out), dtype=np.float32)
-            return
-        import torch
 
-        from smoothcert.sampling.noise.threefry import normals
+@lru_cache(maxsize=8)
+def _table_on(device: torch.device) -> Table:
+    import torch
 
-        tensor = torch.as_tensor(out)
-        tensor.copy_(normals(self._key, self._position, tensor.numel(), tensor.device).view(tensor.shape))
-        self._position += tensor.numel()
+    return Table(*(torch.from_numpy(part).to(device) for part in table()))

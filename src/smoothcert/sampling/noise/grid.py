@@ -9,18 +9,18 @@ input stands for the grid point of which it is the nearest float.
 The draws are exact but for an error that `thresholds` bounds; it is taken off α.
 
 A uniform 64-bit integer is drawn in two parts. Its first 16 bits settle most draws by a table; where a threshold lies
-among the integers that begin with them, the other 48 bits decide. On the CPU both parts come from NumPy's Philox under
-the same key, with counters that never meet, and the j-th undecided draw takes the j-th word of the second: which one
-that is depends on the first parts only, of which the second are independent. Accelerators take 64 bits of Threefry for
-each draw.
+among the integers that begin with them, the other 48 bits decide. Both are bits of their own for each value (`bits`),
+so what is drawn is the integer, whether all of it is looked at or not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,13 @@ from scipy.special import ndtri
 
 from smoothcert.checks import check_sigma, check_whole
 from smoothcert.errors import InputError
-from smoothcert.sampling.noise.base import Device, Same, Stream, Values, is_cpu
+from smoothcert.sampling.noise.base import Centre, Layout, Piece, Values, few_rows, in_rows, kernels, lay_out
+from smoothcert.sampling.noise.bits import bits_at, halves, pairs, rows_of_bits
 from smoothcert.sampling.noise.philox import philox
-from smoothcert.sampling.noise.thresholds import threshold, thresholds
+from smoothcert.sampling.noise.thresholds import OPEN, Table, table, threshold
+
+if TYPE_CHECKING:
+    import torch
 
 LEAST, MOST = 0.5, 4096.0  # steps of the grid in a standard deviation: the proof's limit, and that of patience
 UNDECIDED = 1e-6  # steps of the grid within which float64 does not decide
@@ -38,7 +42,6 @@ FURTHEST = 2**22 - 10 * MOST
 """How many steps from 0 an input may be. No draw is as far as 10 MOST steps, so that an input and its draw add up to
 |m| < 2²². There float32 keeps integers exact and their quotients apart: m/levels is rounded once, and once more times
 levels, which moves it by at most |m| (2 · 2⁻²⁴ + 2⁻⁴⁸) < ½, and m is the nearest integer still."""
-_SECOND = (0, 0, 0, 1)  # where the counters of the second parts begin: 2¹⁹²
 
 
 @dataclass(frozen=True)
@@ -70,25 +73,105 @@ class Grid:
             )
 
     def error(self, values: int) -> float:
-        return math.nextafter((len(_table(self).thresholds) + 1) * values / 2**64, math.inf)
+        return math.nextafter((len(self._table.edges) + 1) * values / 2**64, math.inf)
 
-    def streams(self, x: Values, device: Device) -> Callable[[bytes], Stream]:
-        array = x if isinstance(x, np.ndarray) else x.cpu().numpy()
-        if not _is_on_grid(array, self.levels):
-            return partial(ShiftedStream, x=array, noise=self)
-        on_device = PhiloxGridStream if is_cpu(device) else ThreefryGridStream
-        return partial(on_device, table=_table(self))
+    def centre(self, x: NDArray[np.float32]) -> Centre:
+        """The number of the nearest grid point; for an x off the grid also how far it is from there."""
+        nearest = _nearest(x, self.levels)
+        return Centre(nearest, None if _is_on_grid(x, self.levels) else x.astype(np.float64) * self.levels - nearest)
 
-    def add(self, x: Same, rows: Same) -> None:
+    def draw(self, pieces: Sequence[Piece], out: Values) -> None:
+        start = 0
+        for on_grid, group in groupby(pieces, key=lambda piece: piece.centre.shift is None):
+            together = list(group)
+            stop = start + sum(piece.rows for piece in together)
+            (self.draw_exact if on_grid else self._draw_shifted)(together, out[start:stop])
+            start = stop
+
+    def draw_exact(self, pieces: Sequence[Piece], out: Values) -> None:
         """(i + k)/levels in float32, as the readers of 8-bit images make it; the integers are below 2²⁴."""
-        if isinstance(rows, np.ndarray):
-            rows += _nearest(np.asarray(x), self.levels)
-            rows /= np.float32(self.levels)
+        layout, rows, levels = lay_out(pieces), in_rows(out), np.float32(self.levels)
+        if not isinstance(rows, np.ndarray):
+            by_torch(layout, self, rows)
+        elif compiled := kernels(rows.size):
+            compiled.grid(layout.keys, layout.spans, layout.array(), levels, tuple(self._table), rows)
         else:
-            import torch
+            (names, which), centres = layout.names(), layout.array()
+            for part in few_rows(rows):
+                rows[part] = (centres[which[part]] + by_numpy(names[part], rows.shape[1], self._table)) / levels
 
-            levels = torch.tensor(float(self.levels), device=rows.device)  # CUDA would multiply by its reciprocal
-            rows.add_(torch.round(x * self.levels)).div_(levels)
+    def _draw_shifted(self, pieces: Sequence[Piece], out: Values) -> None:
+        """round(x + noise) for an x off the grid, as predictions and attacks need it: by the CPU for all devices."""
+        start = 0
+        for key, first, count, centre in pieces:
+            assert centre.shift is not None
+            shape, size = (count, *centre.shift.shape), centre.shift.size
+            words: NDArray[np.uint64] = philox(key).bit_generator.random_raw((first + count) * size)
+            draws = self._shifted(words[first * size :].reshape(shape), centre.shift)
+            nearest = centre.values if isinstance(centre.values, np.ndarray) else centre.values.cpu().numpy()
+            noisy, rows = (nearest + draws.astype(np.float32)) / np.float32(self.levels), out[start : start + count]
+            if isinstance(rows, np.ndarray):
+                rows[...] = noisy
+            else:
+                import torch
+
+                rows.copy_(torch.from_numpy(noisy))
+            start += count
+
+    def _shifted(self, words: NDArray[np.uint64], shift: NDArray[np.float64]) -> NDArray[np.float64]:
+        """round(x + noise) less the grid point next to x, `shift` = f steps from there.
+
+        P(K < k) = Φ((k − ½ − f)/s), and K is drawn as on the grid: it is the number of thresholds
+        `round(2⁶⁴ Φ((k − ½ − f)/s))` at most U, a uniform 64-bit integer, with the same error. As each f has its own
+        thresholds, they are not tabulated. s Φ⁻¹((U + ½)/2⁶⁴) + f in float64 tells K where it is not within 10⁻⁶ of
+        the middle between two integers, its error being a thousandth of that; where it is, the threshold is computed.
+        """
+        tails = np.minimum(words, ~words)  # the smaller tail, so that float64 holds it to all its digits
+        size = -ndtri((tails + 0.5) / 2.0**64) * (self.sigma * self.levels)
+        real = np.where(words >> np.uint64(63), size, -size) + shift
+        draws: NDArray[np.float64] = np.rint(real)
+        below = np.floor(real)
+        for at in zip(*np.nonzero(abs(real - below - 0.5) < UNDECIDED), strict=True):
+            edge = threshold(below[at] + 0.5, shift[at[1:]], self.sigma, self.levels)
+            draws[at] = below[at] + (int(words[at]) >= edge)
+        return draws
+
+    @property
+    def _table(self) -> Table:
+        return table(self.sigma, self.levels)
+
+
+def by_numpy(names: NDArray[np.int64], size: int, table: Table) -> NDArray[np.float32]:
+    """Rows of draws."""
+    (cells,) = rows_of_bits(names, size, (halves,), np)
+    values: NDArray[np.float32] = table.settled[cells].astype(np.float32)
+    row, value = np.nonzero(values == OPEN)
+    words = cells[row, value] << 48 | bits_at(names[row], value, size, pairs)
+    values[row, value] = table.search(words.view(np.uint64))
+    return values
+
+
+def by_torch(layout: Layout, noise: Grid, out: torch.Tensor) -> None:
+    """The same in tensor operations, as many for a batch as for a row: all 64 bits of every draw are made.
+
+    Thresholds and words lose 2⁶³, which keeps their order and makes them signed.
+    """
+    import torch
+
+    names, centres = layout.on_device(out.device)
+    cells, rest = rows_of_bits(names, out.shape[1], (halves, pairs), torch)
+    edges = _edges_on(noise, out.device)
+    draws = torch.searchsorted(edges, (cells - 2**15 << 48) | rest, right=True) - len(edges) // 2
+    levels = torch.full((), float(noise.levels), device=out.device)  # CUDA would multiply by its reciprocal
+    torch.div(centres + draws, levels, out=out)
+
+
+@lru_cache(maxsize=8)
+def _edges_on(noise: Grid, device: torch.device) -> torch.Tensor:
+    import torch
+
+    edges = table(noise.sigma, noise.levels).edges ^ np.uint64(2**63)
+    return torch.from_numpy(edges.view(np.int64)).to(device)
 
 
 def _nearest(x: NDArray[np.float32], levels: int) -> NDArray[np.float32]:
@@ -100,109 +183,3 @@ def _nearest(x: NDArray[np.float32], levels: int) -> NDArray[np.float32]:
 def _is_on_grid(x: NDArray[np.float32], levels: int) -> bool:
     """Is every value of x the float32 nearest to a multiple of 1/levels? The CPU divides as IEEE 754 wants it."""
     return np.array_equal(_nearest(x, levels) / np.float32(levels), x)
-
-
-class _Table:
-    """Thresholds, and what the first 16 bits of a draw settle: NaN where they settle nothing."""
-
-    def __init__(self, noise: Grid) -> None:
-        self.thresholds = thresholds(noise.sigma, noise.levels)
-        first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
-        low, high = self.search(first), self.search(first | np.uint64(2**48 - 1))
-        self.settled = np.where(low == high, low, np.float32(np.nan))
-        self.signed = (self.thresholds ^ np.uint64(2**63)).view(np.int64)  # divides int64 as thresholds divide uint64
-
-    def search(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
-        """The draw of each 64-bit word."""
-        return (np.searchsorted(self.thresholds, words, side="right") - self.reach).astype(np.float32)
-
-    @property
-    def reach(self) -> int:
-        """The largest draw."""
-        return len(self.thresholds) // 2
-
-
-@lru_cache(maxsize=8)
-def _table(noise: Grid) -> _Table:
-    return _Table(noise)
-
-
-class PhiloxGridStream:
-    """The draws of a key in order, on the CPU."""
-
-    def __init__(self, key: bytes, table: _Table) -> None:
-        self._first, self._second = philox(key), philox(key, _SECOND)
-        self._table, self._left = table, np.empty(0, dtype=np.uint16)
-
-    def fill(self, out: Values) -> None:
-        """The next draws, into a contiguous float32 array or tensor."""
-        values = np.asarray(out)
-        cells = self._cells(values.size)
-        np.take(self._table.settled, cells.reshape(values.shape), out=values, mode="clip")
-        open_at = np.flatnonzero(np.isnan(values))
-        words = cells[open_at].astype(np.uint64) << np.uint64(48) | _words(self._second, len(open_at)) >> np.uint64(16)
-        np.put(values, open_at, self._table.search(words))
-
-    def _cells(self, size: int) -> NDArray[np.uint16]:
-        """16 bits for each draw, four draws a word; what is left of the last word is kept."""
-        words = _words(self._first, max(0, -(-(size - len(self._left)) // 4)))
-        fresh = words.astype("<u8", copy=False).view("<u2")
-        cells = np.concatenate([self._left, fresh]) if len(self._left) else fresh
-        self._left = cells[size:]
-        return cells[:size]
-
-
-def _words(generator: np.random.Generator, size: int) -> NDArray[np.uint64]:
-    words: NDArray[np.uint64] = generator.bit_generator.random_raw(size)
-    return words
-
-
-class ThreefryGridStream:
-    """The draws of a key in order, as accelerators make them: 64 bits each."""
-
-    def __init__(self, key: bytes, table: _Table) -> None:
-        self._key, self._table, self._position = key, table, 0
-
-    def fill(self, out: Values) -> None:
-        """The next draws, into a contiguous float32 array or tensor."""
-        import torch
-
-        from smoothcert.sampling.noise.threefry import integers
-
-        tensor = torch.as_tensor(out)
-        words = integers(self._key, self._position, tensor.numel(), tensor.device)
-        edges = torch.from_numpy(self._table.signed).to(tensor.device)
-        tensor.copy_((torch.searchsorted(edges, words, right=True) - self._table.reach).view(tensor.shape))
-        self._position += tensor.numel()
-
-
-class ShiftedStream:
-    """round(x + noise) less the grid point next to x, for an x off the grid, as predictions and attacks need it.
-
-    There P(K < k) = Φ((k − ½ − f)/s), f the steps from the grid point to x, and K is drawn as on the grid: it is the
-    number of thresholds `round(2⁶⁴ Φ((k − ½ − f)/s))` at most U, a uniform 64-bit integer, with the same error. As each
-    f has its own thresholds, they are not tabulated. s Φ⁻¹((U + ½)/2⁶⁴) + f in float64 tells K where it is not within
-    10⁻⁶ of the middle between two integers, its error being a thousandth of that; where it is, the threshold itself is
-    computed. The draws come from the CPU's generator on all devices.
-    """
-
-    def __init__(self, key: bytes, x: NDArray[np.float32], noise: Grid) -> None:
-        self._generator, self._noise = philox(key), noise
-        self._shift = x.astype(np.float64) * noise.levels - _nearest(x, noise.levels)
-
-    def fill(self, out: Values) -> None:
-        """The next draws, for whole copies of x, into a contiguous float32 array or tensor."""
-        words = _words(self._generator, math.prod(out.shape)).reshape(tuple(out.shape))
-        tails = np.minimum(words, ~words)  # the smaller tail, so that float64 holds it to all its digits
-        size = -ndtri((tails + 0.5) / 2.0**64) * (self._noise.sigma * self._noise.levels)
-        real = np.where(words >> np.uint64(63), size, -size) + self._shift
-        draws, below = np.rint(real), np.floor(real)
-        for at in zip(*np.nonzero(abs(real - below - 0.5) < UNDECIDED), strict=True):
-            edge = threshold(below[at] + 0.5, self._shift[at[1:]], self._noise.sigma, self._noise.levels)
-            draws[at] = below[at] + (int(words[at]) >= edge)
-        if isinstance(out, np.ndarray):
-            out[...] = draws
-        else:
-            import torch
-
-            out.copy_(torch.from_numpy(draws))

@@ -23,12 +23,44 @@ one more of them is within the reach of 64 bits: the bound is (b + 2) e, which i
 from __future__ import annotations
 
 from decimal import Context, Decimal, localcontext
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 _SMALL = Decimal("1e-35")
+
+OPEN = -(2**15)
+"""In place of a draw that 16 bits do not settle; those that they settle are below 4.3 σ, and σ below 2¹² steps."""
+
+
+class Table(NamedTuple):
+    """What the first 16 bits of U say, the draw or `OPEN`; how many thresholds are at most them; and all thresholds."""
+
+    settled: NDArray[np.int16]
+    lowest: NDArray[np.int32]
+    edges: NDArray[np.uint64]
+
+    @property
+    def reach(self) -> int:
+        """The largest draw."""
+        return len(self.edges) // 2
+
+    def search(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """The draw of each U."""
+        return (np.searchsorted(self.edges, words, side="right") - self.reach).astype(np.float32)
+
+
+@lru_cache(maxsize=8)
+def table(sigma: float, levels: int) -> Table:
+    """The thresholds, ready to be used."""
+    edges = thresholds(sigma, levels)
+    first = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    low, high = (np.searchsorted(edges, u, side="right") for u in (first, first | np.uint64(2**48 - 1)))
+    settled = np.where(low == high, low - len(edges) // 2, OPEN)
+    return Table(settled.astype(np.int16), low.astype(np.int32), edges)
 
 
 def thresholds(sigma: float, levels: int) -> NDArray[np.uint64]:
