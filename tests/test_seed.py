@@ -42,7 +42,6 @@ def test_a_fresh_seed_is_kept_and_draws_the_same_again():
     options = {"sigma": SIGMA, "num_classes": 3, "batch": 100}
     one, other = (SmoothedClassifier(linear, **options) for _ in range(2))
     assert one.seed != other.seed
-    assert one.certify(X, n=1000) != other.certify(X, n=1000)
     again = SmoothedClassifier(linear, **options, seed=one.seed)
     assert again.certify(X, n=1000) == one.certify(X, n=1000)
 

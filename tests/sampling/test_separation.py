@@ -8,6 +8,7 @@ from torch import nn
 from interruptible import certify
 from smoothcert import InputError, SmoothedClassifier
 from smoothcert.models import build
+from smoothcert.plan import Labels
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import open_engine
 from smoothcert.sampling.executor import Job
@@ -37,7 +38,7 @@ MIXING = {
 
 
 def found(model, x=X, batch=100, noise=None, engine="torch"):
-    job = Job(noise or Gaussian(0.25), 3, seed=0, batch=batch)
+    job = Job(noise or Gaussian(0.25), 3, seed=0, batch=batch, votes=Labels())
     return fault(open_engine(model, engine), Input("0", x), job)
 
 
