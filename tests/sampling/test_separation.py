@@ -10,7 +10,9 @@ from smoothcert import InputError, SmoothedClassifier
 from smoothcert.models import build
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import open_engine
+from smoothcert.sampling.engines.agreement import tolerance_of
 from smoothcert.sampling.executor import Job
+from smoothcert.sampling.identity import Identity
 from smoothcert.sampling.noise import Gaussian, open_noise
 from smoothcert.sampling.separation import MIXED, RANDOM, fault
 
@@ -79,6 +81,18 @@ def test_networks_are_left_in_peace(name, engine):
     torch.manual_seed(0)
     x = np.random.default_rng(0).random((3, 32, 32)).astype(np.float32)
     assert found(build(name), x, batch=20, engine=engine) is None
+
+
+def test_arithmetic_of_16_bits_may_differ_more():
+    words = (
+        "bf16",
+        "bfloat16+float32",
+        "float16",
+        "float32 with bf16 products",
+        "float32 with tf32 products",
+        "float32",
+    )
+    assert [tolerance_of(Identity("torch", "", "cpu", p)) for p in words] == [0.05] * 4 + [1e-3] * 2
 
 
 class Stubborn(nn.BatchNorm2d):
