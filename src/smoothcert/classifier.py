@@ -158,8 +158,8 @@ class SmoothedClassifier:
         Parts of a run that are certified by `shard` are joined by `store.shards.merge_runs`. With a `cluster` its
         workers draw, and this process writes. Thumbnails are kept as `images`. `check_determinism` draws some votes
         again at the end, in other batches: if they come out otherwise, because the model is random or its rows see each
-        other, the run certifies nothing. Engine and batch are measured unless the classifier was given them, and kept in
-        the file with the seed: a resumed run uses them again.
+        other, the run certifies nothing. Engine and batch are measured unless the classifier was given them, and kept
+        in the file with the seed: a resumed run uses them again.
         """
         selecting, asking = split(given, Selection, Question)
         dataset = as_dataset(data)
