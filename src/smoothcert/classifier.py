@@ -157,9 +157,9 @@ class SmoothedClassifier:
 
         Parts of a run that are certified by `shard` are joined by `store.shards.merge_runs`. With a `cluster` its
         workers draw, and this process writes. Thumbnails are kept as `images`. `check_determinism` draws some votes
-        again at the end, in other batches: if the model is random, or its rows see each other, so that they come out
-        otherwise, the run certifies nothing. Engine and batch are measured unless the
-        classifier was given them, and kept in the file with the seed: a resumed run uses them again.
+        again at the end, in other batches: if they come out otherwise, because the model is random or its rows see each
+        other, the run certifies nothing. Engine and batch are measured unless the classifier was given them, and kept
+        in the file with the seed: a resumed run uses them again.
         """
         selecting, asking = split(given, Selection, Question)
         dataset = as_dataset(data)

@@ -188,6 +188,7 @@ def test_predict(folder):
     result = smoothcert(folder, *arguments, "--n", "200", "--limit", "5", "--out", "predictions.tsv")
     assert result.returncode == 0, result.stderr
     assert "5 inputs" in result.stdout
+    assert re.search(r", seed \d+:", " ".join(result.stdout.split()))
     lines = (folder / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "idx\tlabel\tpredict\tcorrect\ttime"
     assert len(lines) == 6

@@ -149,9 +149,10 @@ def steepest(module, shape):
     return max(norms)
 
 
-def sweep(count):
+def sweep(count, part=0, parts=1):
+    """What became of every so many-th of these networks."""
     bounded, refused, exceeded = 0, 0, []
-    for name, module, shape in networks(count):
+    for name, module, shape in itertools.islice(networks(count), part, None, parts):
         try:
             bound = product(module, shape).value
         except InputError:
@@ -161,15 +162,16 @@ def sweep(count):
         truth = steepest(module, shape)
         if truth > bound * (1 + 1e-9):
             exceeded.append(f"{name}: {truth:.6g} > {bound:.6g}")
-    print(f"{count} networks: {bounded} bounded, {refused} refused, {len(exceeded)} exceeded")
+    print(f"{bounded + refused} networks: {bounded} bounded, {refused} refused, {len(exceeded)} exceeded")
     return bounded, refused, exceeded
 
 
-def test_no_jacobian_of_sixty_networks_exceeds_its_bound():
-    bounded, refused, exceeded = sweep(60)
+@pytest.mark.parametrize("part", range(4))
+def test_no_jacobian_of_sixty_networks_exceeds_its_bound(part):
+    bounded, refused, exceeded = sweep(60, part, 4)
     assert not exceeded
-    assert bounded + refused == 60
-    assert bounded >= 30
+    assert bounded + refused == 15
+    assert bounded >= 7
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def constant_of(question: Question, model: Model, x: NDArray[np.float32], earlie
 
 def require_precision(question: Question, engine: Identity) -> None:
     """Refuses a Lipschitz constant of a network that the engine computes in a coarser type than float32."""
-    if question.lipschitz is not None and engine.precision not in ("float32", "float64", ""):
+    if question.lipschitz is not None and not {*engine.precision.split("+")} <= {"float32", "float64", ""}:
         raise InputError(
             f"engine {engine.engine} computes in {engine.precision}, whose steps no Lipschitz constant bounds: use an "
             f"engine and weights in float32, or no Lipschitz constant."

@@ -35,7 +35,7 @@ def scores_agree(output: torch.Tensor, reference: torch.Tensor, tolerance: float
 
 def tolerance_of(identity: Identity) -> float:
     """By how much scores of one engine may differ for one row: kernels round differently at other places of a batch."""
-    return COARSE if identity.precision in ("bf16", "bfloat16", "float16") else TOLERANCE
+    return COARSE if "16" in identity.precision else TOLERANCE
 
 
 def count_differences(
