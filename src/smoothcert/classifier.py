@@ -6,6 +6,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,9 @@ from smoothcert.plan import Classifier, Cluster, Plan, Question, Selection, Sett
 from smoothcert.plan.schedules import Fixed, Schedule
 from smoothcert.plan.setting import fresh_seed
 from smoothcert.sampling.blocks import BLOCK, Input, Phase, input_digest
-from smoothcert.sampling.choice import ThisProcess
-from smoothcert.sampling.engines import Engine, Engines
+from smoothcert.sampling.choice import ThisProcess, here
+from smoothcert.sampling.engines import Engine, Engines, name_of
+from smoothcert.sampling.identity import Identity
 from smoothcert.store.run import Run
 
 FAR_MORE = 10
@@ -65,10 +67,24 @@ class SmoothedClassifier:
         self.classifier, self.setting = make(Classifier, smoothing), make(Setting, computing)
         self.seed = fresh_seed() if self.setting.seed is None else self.setting.seed
         self._engines = model if isinstance(model, Engines) else Engines(model)
-        self._machine = ThisProcess(self._engines.open(str(self.setting.engine)), 0, "")
-        self._chosen_for, self._separate_at = 0, set[int]()
+        self._machine = here(self._engines, str(self.setting.engine), 0, "")
+        self._chosen_for, self._separate_at = 0, set[tuple[Identity, int]]()
         self._counted: defaultdict[str, int] = defaultdict(int)
+        self._changing = Lock()
         self.noise = noise_of(self.classifier)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: all but engines and locks; the copy opens the engine that was chosen here."""
+        with self._changing:
+            state = {**vars(self), "_engines": self.model, "_counted": self._counted.copy()}
+        machine = state["_machine"]
+        state["_machine"] = (name_of(machine.identity), machine.batch, machine.reason)
+        del state["_changing"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        engines = Engines(state["_engines"])
+        vars(self).update(state, _engines=engines, _machine=here(engines, *state["_machine"]), _changing=Lock())
 
     @property
     def model(self) -> Model:
@@ -113,11 +129,11 @@ class SmoothedClassifier:
             self.noise.check(source.array, source.id)
         error = noise_error(self.classifier, asked, inputs[0].array)
         constants = self._constants(inputs, asked)
-        self._choose_engine(inputs, asked.n0 + asked.draws.expected)
-        require_precision(asked, self.engine.identity)
+        machine = self._choose_engine(inputs, asked.n0 + asked.draws.expected)
+        require_precision(asked, machine.identity)
         level = less_error(asked.alpha, error)
         schedule = asked.schedule(self.classifier, level, len(inputs))
-        tally = self._collect(inputs, schedule, Phase.ESTIMATION)
+        tally = self._collect(machine, inputs, schedule, Phase.ESTIMATION)
         basis = ESTIMATED if asked.source == "local" else PROVED
         return certificates(
             self.classifier,
@@ -126,7 +142,7 @@ class SmoothedClassifier:
             noise_error=error,
             constants=constants,
             basis=basis,
-            engine=self.engine.identity,
+            engine=machine.identity,
         )
 
     @keywords(Question, Selection)
@@ -178,20 +194,22 @@ class SmoothedClassifier:
         if not inputs:
             return []
         level = less_error(alpha, self.noise.error(n * inputs[0].array.size))
-        self._choose_engine(inputs, n)
+        machine = self._choose_engine(inputs, n)
         schedule = self.classifier.votes.schedule(len(inputs), draws, self.num_classes)
-        return [int(k) for k in self.classifier.votes.predict(self._collect(inputs, schedule, Phase.PREDICT), level)]
+        tally = self._collect(machine, inputs, schedule, Phase.PREDICT)
+        return [int(k) for k in self.classifier.votes.predict(tally, level)]
 
     def count(self, x: Any, n: int) -> NDArray[Any]:
         """The votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw is
         counted twice."""
         source = as_input(x)
-        self._choose_engine([source], check_whole("n", n, 1))
-        start = self._counted[source.id]
-        draws = start * BLOCK + n
-        self._counted[source.id] = -(-draws // BLOCK)
+        machine = self._choose_engine([source], check_whole("n", n, 1))
+        with self._changing:
+            start = self._counted[source.id]
+            draws = start * BLOCK + n
+            self._counted[source.id] = -(-draws // BLOCK)
         schedule = Fixed(inputs=1, draws={Phase.COUNT: draws}, start=start)
-        votes: NDArray[Any] = self.classifier.votes.total(self._collect([source], schedule, Phase.COUNT))[0]
+        votes: NDArray[Any] = self.classifier.votes.total(self._collect(machine, [source], schedule, Phase.COUNT))[0]
         return votes
 
     def _question(self, question: Question | None, given: dict[str, Any]) -> Question:
@@ -207,24 +225,26 @@ class SmoothedClassifier:
             return local_constants(self.model, [source.array for source in inputs])
         return None if constant is None else np.full(len(inputs), constant)
 
-    def _choose_engine(self, inputs: list[Input], draws: int) -> None:
+    def _choose_engine(self, inputs: list[Input], draws: int) -> ThisProcess:
         """Engine and batch for so many draws of each input: chosen once, and again where far more are wanted."""
         measured, draws = self.setting.engine == "auto" and isinstance(self.model, torch.nn.Module), draws * len(inputs)
-        if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
-            machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
-            assert isinstance(machine, ThisProcess)
-            self._machine, self._chosen_for, self._separate_at = machine, draws, set()
+        with self._changing:
+            if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
+                machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
+                assert isinstance(machine, ThisProcess)
+                self._machine, self._chosen_for = machine, draws
+            return self._machine
 
-    def _collect(self, inputs: list[Input], schedule: Schedule, last: Phase) -> Tally:
+    def _collect(self, machine: ThisProcess, inputs: list[Input], schedule: Schedule, last: Phase) -> Tally:
         """The votes that a schedule wants, with the chosen engine and batch, or a smaller one where fewer rows than
         that are wanted at a time."""
-        at_most = BLOCK * len(inputs) if schedule.looks else self._machine.batch
-        setting = self.setting.settled(self.engine.identity, min(self._machine.batch, at_most), self.seed)
+        at_most = BLOCK * len(inputs) if schedule.looks else machine.batch
+        setting = self.setting.settled(machine.identity, min(machine.batch, at_most), self.seed)
         job = job_of(self.classifier, setting)
-        if job.batch not in self._separate_at:
-            require_separate_rows(self.model, self._machine, inputs[0], job)
-            self._separate_at.add(job.batch)
-        executor = self._machine.executor(inputs.__getitem__, job)
+        if (machine.identity, job.batch) not in self._separate_at:
+            require_separate_rows(self.model, machine, inputs[0], job)
+            self._separate_at.add((machine.identity, job.batch))
+        executor = machine.executor(inputs.__getitem__, job)
         return collect(executor, schedule, self.classifier, len(inputs), last)
 
 
