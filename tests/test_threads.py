@@ -1,4 +1,4 @@
-"""A smoothed classifier that is shared, copied or sent elsewhere answers as it would alone, and leaves the model alone."""
+"""A smoothed classifier that is shared, copied or sent elsewhere answers as it would alone, and spares the model."""
 
 import copy
 import multiprocessing

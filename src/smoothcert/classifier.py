@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.certification import Care, certify_into
 from smoothcert.certification.drawing import OnProgress, collect
+from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import (
     constant_of,
     job_of,
@@ -127,7 +128,7 @@ class SmoothedClassifier:
             return []
         for source in inputs:
             self.noise.check(source.array, source.id)
-        error = noise_error(self.classifier, asked, inputs[0].array)
+        error = noise_error(self.classifier, asked, inputs[0].array.size)
         constants = self._constants(inputs, asked)
         machine = self._choose_engine(inputs, asked.n0 + asked.draws.expected)
         require_precision(asked, machine.identity)
@@ -158,12 +159,16 @@ class SmoothedClassifier:
         check_determinism: bool = False,
         verify_engine: bool = False,
         on_progress: OnProgress = lambda draws, done: None,
+        on_read: OnRead = lambda inputs, done: None,
         **given: Any,
     ) -> Run:
         """Certifies the selected inputs of `data` into the run file `out`.
 
         Called again with the same arguments it goes on where it was stopped, and ends with the votes of a run that was
         never stopped. `data` is a data set of `smoothcert.data`, a path, or a torch map-style data set.
+
+        First every selected input is read, checked, and its hash and label kept; all that are broken are told at once,
+        and refused unless `skip_broken`. A call that is refused leaves no file.
 
         Parts of a run that are certified by `shard` are joined by `store.shards.merge_runs`. With a `cluster` its
         workers draw, and this process writes. Thumbnails are kept as `images`. `check_determinism` draws some votes
@@ -179,7 +184,7 @@ class SmoothedClassifier:
             dataclasses.replace(self.setting, cluster=cluster),
             make(Selection, selecting).of(dataset),
         )
-        care = Care(images, model_name, check_determinism, verify_engine, on_progress)
+        care = Care(images, model_name, check_determinism, verify_engine, on_progress, on_read)
         return certify_into(Path(out), self._engines, dataset, asked, self.seed, care)
 
     def predict(self, x: Any, *, n: int = 1_000, alpha: float = Question.alpha) -> int:

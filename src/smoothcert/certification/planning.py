@@ -56,7 +56,7 @@ def open_machine(
     """What draws so many times at inputs like x: workers where a cluster is given, else an engine here."""
     engine = setting.engine if isinstance(setting.engine, str) else name_of(setting.engine)
     if setting.cluster is not None:
-        return Workers(setting.cluster, engines.model, engine, setting.batch, x)
+        return Workers(setting.cluster, engines.model, engine, setting.batch, x, engines.open().fingerprint)
     return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws)
 
 
@@ -82,16 +82,14 @@ def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
 
 def settle(asked: Plan, machine: Machine) -> Plan:
     """The plan with all that is known once the machine is."""
-    return dataclasses.replace(
-        asked,
-        classifier=dataclasses.replace(asked.classifier, model=machine.fingerprint),
-        setting=asked.setting.settled(machine.identity, machine.batch, asked.setting.known_seed),
-    )
+    setting = asked.setting.settled(machine.identity, machine.batch, asked.setting.known_seed)
+    return dataclasses.replace(asked, setting=setting)
 
 
-def noise_error(classifier: Classifier, question: Question, x: NDArray[np.float32]) -> float:
-    """The error of all the noise that is drawn to prove the radius around x; an α that it eats up is refused."""
-    error = noise_of(classifier).error(question.draws.most * x.size)
+def noise_error(classifier: Classifier, question: Question, size: int) -> float:
+    """The error of all the noise that is drawn to prove the radius around an input of so many values; an α that it eats
+    up is refused."""
+    error = noise_of(classifier).error(question.draws.most * size)
     less_error(question.alpha, error)
     return error
 
@@ -143,7 +141,7 @@ def require_separate_rows(model: Model, machine: Machine, source: Input, job: Jo
 
 def count_classes(engines: Engines, dataset: Dataset) -> int:
     """How many classes the model scores, or the data set names where the model returns labels."""
-    engine, x = engines.open(), dataset[0].array
+    engine, x = engines.open(), np.zeros(dataset.shape, dtype=np.float32)
     with engine.ready():
         try:
             output = engine(torch.from_numpy(x[None]).to(engine.device))
@@ -163,7 +161,7 @@ def count_classes(engines: Engines, dataset: Dataset) -> int:
 
 
 WORDS = {
-    "model": "another model (its weights or structure differ)",
+    "model": "another model (its weights, its code or the values it holds differ)",
     "data": "another data set (its files differ)",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.opened import Loading, Opened
-from smoothcert.cli.progress import Meter
+from smoothcert.cli.progress import Meters
 from smoothcert.cli.tables import print_run
 from smoothcert.options import make
 from smoothcert.plan import Classifier, Cluster, Question, Selection, Setting
@@ -81,7 +82,7 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
         opened = Opened(model, data, loading)
         smoothed = opened.smoothed(classifier, setting, real_noise="lipschitz" in question)
         path = out or Path(f"{_name(model, data, smoothed.sigma, selection)}.smoothcert")
-        with Meter("certifying") as meter:
+        with Meters() as meters:
             try:
                 run = smoothed.certify_dataset(
                     opened.dataset,
@@ -92,11 +93,12 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
                     model_name=model,
                     check_determinism=check_determinism,
                     verify_engine=verify_engine,
-                    on_progress=meter,
+                    on_progress=partial(meters, "certifying"),
+                    on_read=partial(meters, "reading inputs", unit="inputs"),
                     **selection,
                 )
             except KeyboardInterrupt:
-                meter.bar.stop()
+                meters.stop()
                 console.print(
                     f"Stopped. {path} keeps what was drawn: run the same command to go on.",
                     highlight=False,

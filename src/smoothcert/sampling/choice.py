@@ -37,10 +37,6 @@ class ThisProcess:
     def identity(self) -> Identity:
         return self.engine.identity
 
-    @property
-    def fingerprint(self) -> str:
-        return self.engine.fingerprint
-
     def executor(self, inputs: Callable[[int], Input], job: Job) -> Executor:
         return Executor(self.engine, inputs, job)
 

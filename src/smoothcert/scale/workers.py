@@ -58,9 +58,15 @@ class Workers:
     """
 
     def __init__(
-        self, cluster: Cluster, model: Model, engine: str = "auto", batch: int | str = "auto", x: Rows | None = None
+        self,
+        cluster: Cluster,
+        model: Model,
+        engine: str = "auto",
+        batch: int | str = "auto",
+        x: Rows | None = None,
+        fingerprint: str | None = None,
     ) -> None:
-        self.cluster, self._stack = cluster, ExitStack()
+        self.cluster, self._fingerprint, self._stack = cluster, fingerprint, ExitStack()
         self._members: list[_Member] = []
         self._queue: deque[Task] = deque()
         self._calls: dict[Any, tuple[_Member, Task | None]] = {}
@@ -94,12 +100,6 @@ class Workers:
         """The engine's, as in one process."""
         assert self._identity is not None
         return self._identity.engine
-
-    @property
-    def fingerprint(self) -> str:
-        """The model's, as in one process."""
-        assert self._identity is not None
-        return self._identity.model
 
     @property
     def reason(self) -> str:
@@ -196,6 +196,8 @@ class Workers:
                 f"two workers differ, {identity} and {self._identity}: give all machines the same packages, model and "
                 f"kind of device."
             )
+        if self._fingerprint not in (None, identity.model):
+            raise InputError("the workers find another model than is here: give all machines the same file.")
         member.ready, self._stillborn = True, 0
 
     def _lose(self, member: _Member, task: Task | None, error: Exception) -> None:

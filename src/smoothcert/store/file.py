@@ -122,11 +122,13 @@ class RunFile:
 
     @classmethod
     def plan_of(cls, path: Path) -> Plan | None:
-        """The plan that the file declares, or None where there is no file or no plan yet."""
+        """The plan that the file declares, or None where there is no file or nothing in it yet."""
         if not os.path.isfile(path):
             return None
         try:
             with cls.open_to_read(path) as file:
+                if file.plan is None and file.drawn:
+                    raise RunError(damaged(path, "votes but no plan"))
                 return file.plan
         except Unused:
             return None
@@ -146,6 +148,14 @@ class RunFile:
                 leave_log(self._db)
             self._db.close()
             self._held.release(self._used)
+
+    def settle(self) -> None:
+        """Brings what was committed into the one plain file, before it is closed and moved; there may be no room."""
+        with sqlite_errors(self.path):
+            self._db.execute("ROLLBACK")
+            leave_log(self._db)
+            if self._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                raise RunError(f"{self.path.parent} has no room for a run: free some space and start it again.")
 
     def __enter__(self) -> RunFile:
         return self
@@ -172,7 +182,7 @@ class RunFile:
         """Writes the plan, before the first draw; what could not be read again is refused."""
         check_size(self.path, plan.selection.total, plan.classifier.num_classes)
         with sqlite_errors(self.path):
-            if any(self._db.execute(f"SELECT EXISTS (SELECT 1 FROM {t})").fetchone()[0] for t in ("inputs", "votes")):
+            if self.drawn:
                 raise RunError(damaged(self.path, "votes but no plan"))
         self._write_meta({"plan": schema.to_json(plan), "info": schema.to_json(info)})
         self.plan = plan
@@ -278,7 +288,29 @@ class RunFile:
                 yield join(pending[start:i])
                 start = i
 
+    def discard(self) -> None:
+        """Closes the file, and removes it: it holds nothing."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
     # ---- reading
+
+    @property
+    def drawn(self) -> bool:
+        """Does it hold any votes that are committed or written?"""
+        with sqlite_errors(self.path):
+            return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM votes)").fetchone()[0])
+
+    def count_inputs(self) -> int:
+        with sqlite_errors(self.path):
+            return int(self._db.execute("SELECT count(*) FROM inputs").fetchone()[0])
+
+    def input(self, position: int) -> InputRecord | None:
+        """What is kept of an input, checked."""
+        select = f"SELECT {input_columns(self._db)} FROM inputs WHERE position = ?"
+        with sqlite_errors(self.path):
+            row = self._db.execute(select, (position,)).fetchone()
+        return None if row is None else self._checked(schema.unpack_input, row)
 
     def inputs(self) -> list[InputRecord]:
         """What is kept of each input, in order, checked."""
