@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from smoothcert.errors import InputError
+from smoothcert.errors import InputError, RunError
 
 Model = torch.nn.Module | Callable[..., Any] | Path
 """A torch module, any callable from a NumPy batch to scores or labels, or the path of an .onnx file."""
@@ -58,6 +58,15 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
         raise InputError(
             f"the model is in training mode and cannot be copied ({reason}): call its eval() first."
         ) from error
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """A model that ends the process is at fault, and its run has not ended well."""
+    try:
+        yield
+    except SystemExit as end:
+        raise RunError(f"the model called sys.exit({end.code!r}): take that out of it, and start again.") from end
 
 
 class _OneThread:

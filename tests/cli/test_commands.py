@@ -262,6 +262,7 @@ class TestBadInput:
             ({6: "-5"}, 2, "n must be a whole number of at least 1"),
             ({8: "0"}, 2, "batch must be"),
             ({8: "big"}, 2, "batch must be"),
+            ({8: "10000000000"}, 2, "GB: choose a smaller --batch"),
         ],
     )
     def test_certify(self, folder, changes, code, message):

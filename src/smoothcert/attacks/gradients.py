@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.modules import evaluated, require_module
+from smoothcert.modules import evaluated, no_exit, require_module
 
 Scores = Callable[[Tensor], Tensor]
 
@@ -32,7 +32,8 @@ def differentiable(module: nn.Module) -> Iterator[Scores]:
 
 def _scores(module: nn.Module, x: Tensor) -> Tensor:
     try:
-        output = module(x)
+        with no_exit():
+            output = module(x)
     except (InputError, RunError):
         raise
     except Exception as error:

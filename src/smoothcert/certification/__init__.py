@@ -1,4 +1,4 @@
-"""A classifier and a data set to a stored run that survives interruption: planning, drawing, redrawing."""
+"""A classifier and a data set to a stored run that survives interruption: first pass, planning, drawing, redrawing."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from smoothcert.certification.planning import (
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.data import Dataset
 from smoothcert.errors import RunError
+from smoothcert.leaving import before_leaving
 from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engines
@@ -77,6 +78,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
             plan, machine = _prepared(engines, dataset, asked, earlier, care)
             stack.enter_context(machine)
         file = stack.enter_context(RunFile.open_to_write(path))
+        stack.enter_context(before_leaving(file.commit))
         if earlier is not None:
             refuse_another(earlier, plan, path)
         try:

@@ -101,8 +101,14 @@ class _Contest:
         self.engines = engines
         self.rates: dict[str, float] = {}
         self.failures: dict[str, str] = {}
-        noise = torch.randn((rows, *x.shape), generator=torch.Generator().manual_seed(0))
-        self.rows = (torch.from_numpy(x) + sigma * noise).to(engines.open().device)
+        try:
+            noise = torch.randn((rows, *x.shape), generator=torch.Generator().manual_seed(0))
+            self.rows = (torch.from_numpy(x) + sigma * noise).to(engines.open().device)
+        except RuntimeError as error:  # torch has no type of its own for memory of the CPU
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"there is no memory for a batch of {rows:,} ({reason}): choose a smaller `batch`."
+            ) from None
 
     @property
     def best(self) -> str:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -69,7 +70,7 @@ class RunFile:
         self.path, self._db, self._held = path, connection, held
         self._ration = Ration(math.inf if held else READINGS * size_of(path.resolve()))
         self._pending: dict[tuple[int, Phase], list[Votes]] = {}
-        self._committed_at = monotonic()
+        self._committing, self._committed_at = Lock(), monotonic()
         self._used, self._gone = False, ""
         self._meta = self._read_meta()
         self.plan = plan or self._parsed(lambda text: schema.plan_from_json(text, self._version), "plan")
@@ -244,20 +245,21 @@ class RunFile:
             self.commit()
 
     def commit(self) -> None:
-        """Writes what is pending; after this returns, kill -9 loses none of it."""
-        if not self._db.in_transaction:
-            return  # SQLite has rolled back on its own, as it does on a full disk: nothing goes in without the rest
-        self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
-        with sqlite_errors(self.path):
-            self._pending = {}
-            if self._used:
-                self._db.execute("COMMIT")
-            else:
-                commit_first(self._db)
-                self._used = True
-            self._require_in_place()
-            self._db.execute("BEGIN IMMEDIATE")
-        self._committed_at = monotonic()
+        """Writes what is pending; after this returns, kill -9 loses none of it. Any thread may call it."""
+        with self._committing:
+            if not self._db.in_transaction:
+                return  # SQLite has rolled back on its own, as it does on a full disk: nothing goes in without the rest
+            self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
+            with sqlite_errors(self.path):
+                self._pending = {}
+                if self._used:
+                    self._db.execute("COMMIT")
+                else:
+                    commit_first(self._db)
+                    self._used = True
+                self._require_in_place()
+                self._db.execute("BEGIN IMMEDIATE")
+            self._committed_at = monotonic()
 
     def _require_in_place(self) -> None:
         """Says so where the file was moved, replaced or removed meanwhile; all that was committed is in a file."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from smoothcert.errors import InputError, RunError
 from smoothcert.files import sync_folder, unpredictable
+from smoothcert.leaving import before_leaving
 from smoothcert.plan import Plan
 from smoothcert.store.file import RunFile
 from smoothcert.store.holding import check_place
@@ -36,7 +37,7 @@ def new_file(out: Path) -> Iterator[RunFile]:
     place = out.resolve()
     replaced, partial = place.exists(), unpredictable(place)
     try:
-        with RunFile.open_to_write(partial) as file:
+        with before_leaving(lambda: _remove(partial)), RunFile.open_to_write(partial) as file:
             yield file
             file.settle()
         if replaced:
@@ -47,5 +48,9 @@ def new_file(out: Path) -> Iterator[RunFile]:
     except FileExistsError:
         raise RunError(f"another process has begun {out} meanwhile: the same command goes on with it.") from None
     finally:
-        for suffix in ("", "-wal", "-shm"):
-            partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+        _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

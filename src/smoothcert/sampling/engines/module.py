@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.modules import device_of, evaluated, one_thread
+from smoothcert.modules import device_of, evaluated, no_exit, one_thread
 from smoothcert.sampling.identity import Identity
 
 Network = Callable[[torch.Tensor], torch.Tensor]
@@ -111,7 +111,7 @@ class ModuleEngine(ABC):
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
         bf16 = torch.autocast(self.device.type, torch.bfloat16) if BF16 in self.options else nullcontext()
-        with torch.inference_mode(), bf16:
+        with torch.inference_mode(), bf16, no_exit():
             with self._lock:
                 if self._network is None:
                     self._network = self.build(batch)
