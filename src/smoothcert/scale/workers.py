@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from typing import Any
 
@@ -36,18 +37,26 @@ DEPTH = 2
 TRIES = 8
 """Workers that may die over one task before the task itself is to blame."""
 
+SLOW, LEAST_SECONDS = 20, 10.0
+"""A chunk is drawn elsewhere when its blocks take so many times the median, and at least so many seconds."""
+
 PATIENCE = 300.0
 """Seconds without any worker before the run ends; it can be resumed."""
 
 
 @dataclass(eq=False)
 class _Member:
-    """A worker as the driver sees it; tasks are given to it from when it has said what it is."""
+    """A worker as the driver sees it; tasks are given to it from when it has said what it is.
+
+    `since` is when the task that it is at began, as far as the driver can tell.
+    """
 
     actor: Any
     tasks: int = 0
     ready: bool = False
     dead: bool = False
+    since: float = 0.0
+    answers: int = 0
 
 
 class Workers:
@@ -73,6 +82,7 @@ class Workers:
         self._identity: Common | None = None
         self._asked_at, self._told_to_wait = monotonic(), False
         self._stillborn = 0
+        self._paces: deque[float] = deque(maxlen=101)
         model = _movable(model, cluster)
         try:
             self._ray = ray = self._stack.enter_context(connected(cluster))
@@ -120,9 +130,9 @@ class Workers:
             self.wait()
         return task.answer
 
-    def submit(self, method: str, *arguments: Any) -> Task:
+    def submit(self, method: str, *arguments: Any, blocks: int = 0) -> Task:
         """The call of a worker's method, to be answered by and by."""
-        task = Task(method, arguments)
+        task = Task(method, arguments, blocks=blocks)
         self._queue.append(task)
         self._assign()
         return task
@@ -154,6 +164,7 @@ class Workers:
                 self._lose(member, task, error)
             else:
                 self._take(member, task, answer)
+        self._look_for_hanging()
         self._assign()
         if any(m.ready for m in self._members):
             self._asked_at, self._told_to_wait = monotonic(), False
@@ -178,6 +189,8 @@ class Workers:
         free = [m for m in self._members if m.ready and m.tasks < DEPTH]
         while self._queue and free:
             member, task = min(free, key=lambda m: m.tasks), self._queue.popleft()
+            if member.tasks == 0:
+                member.since = monotonic()
             self._calls[getattr(member.actor, task.method).remote(*task.arguments)] = member, task
             member.tasks += 1
             free = [m for m in free if m.tasks < DEPTH]
@@ -186,7 +199,9 @@ class Workers:
         if task is None:
             self._welcome(member, answer)
         else:
-            member.tasks -= 1
+            if task.blocks:
+                self._paces.append((monotonic() - member.since) / task.blocks)
+            member.tasks, member.answers, member.since = member.tasks - 1, member.answers + 1, monotonic()
             task.done, task.answer, task.arguments = True, answer, ()
 
     def _welcome(self, member: _Member, identity: Common) -> None:
@@ -222,6 +237,30 @@ class Workers:
                 f"needs more memory than there is, then run the same command to go on."
             )
         self._queue.appendleft(task)
+
+    def _look_for_hanging(self) -> None:
+        """A worker that takes far longer than others for its blocks has stopped, even if it lives.
+
+        The first task of a worker may take minutes, because its engine is built then.
+        """
+        if not self._paces:
+            return
+        pace, now = median(self._paces), monotonic()
+        for call, member, task in self._at_work():
+            allowed = max(SLOW * pace * task.blocks, LEAST_SECONDS if member.answers else PATIENCE)
+            if task.blocks and now - member.since > allowed and not self._ray.wait([call], timeout=0)[0]:
+                logger.warning("a worker hangs: its draws are given to others.")
+                for other, its_task in [(c, t) for c, (m, t) in reversed(self._calls.items()) if m is member]:
+                    del self._calls[other]
+                    self._lose(member, its_task, TimeoutError("it did not answer"))
+
+    def _at_work(self) -> list[tuple[Any, _Member, Task]]:
+        """The call that each worker is at: the oldest of its calls."""
+        first: dict[int, tuple[Any, _Member, Task]] = {}
+        for call, (member, task) in self._calls.items():
+            if task is not None:
+                first.setdefault(id(member), (call, member, task))
+        return list(first.values())
 
     def _be_patient(self) -> None:
         waited = monotonic() - self._asked_at
