@@ -1,5 +1,6 @@
 """Faults, and a small run that they happen to. Each fault returns how often it struck."""
 
+import itertools
 import multiprocessing
 import os
 import random

@@ -24,7 +24,7 @@ from smoothcert.plan import Cluster
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.executor import Job
 from smoothcert.sampling.identity import Identity
-from smoothcert.scale.cluster import connected
+from smoothcert.scale.cluster import connected, dead_service
 from smoothcert.scale.executor import ClusterExecutor, Task
 from smoothcert.scale.worker import Common, Worker
 
@@ -39,6 +39,9 @@ TRIES = 8
 
 SLOW, LEAST_SECONDS = 20, 10.0
 """A chunk is drawn elsewhere when its blocks take so many times the median, and at least so many seconds."""
+
+SERVICES_SECONDS = 1.0
+"""How often it is seen to that Ray itself lives."""
 
 PATIENCE = 300.0
 """Seconds without any worker before the run ends; it can be resumed."""
@@ -82,6 +85,7 @@ class Workers:
         self._identity: Common | None = None
         self._asked_at, self._told_to_wait = monotonic(), False
         self._stillborn = 0
+        self._seen_at = monotonic()
         self._paces: deque[float] = deque(maxlen=101)
         model = _movable(model, cluster)
         try:
@@ -154,6 +158,7 @@ class Workers:
 
     def wait(self) -> None:
         """Until a worker answers or dies, or a second passes."""
+        self._require_services()
         for call in self._ray.wait(list(self._calls), timeout=1.0)[0]:
             member, task = self._calls.pop(call)
             try:
@@ -170,6 +175,13 @@ class Workers:
             self._asked_at, self._told_to_wait = monotonic(), False
         else:
             self._be_patient()
+
+    def _require_services(self) -> None:
+        if monotonic() - self._seen_at < SERVICES_SECONDS:
+            return
+        service, self._seen_at = dead_service(self._ray), monotonic()
+        if service is not None:
+            raise RunError(f"Ray's {service} has died on {self.cluster}: run the same command to go on.")
 
     def _put(self, model: Model) -> Any:
         try:
@@ -288,6 +300,8 @@ class Workers:
         return room
 
     def _dismiss(self) -> None:
+        if dead_service(self._ray) is not None:
+            return  # they end with it, and nobody is there to be told
         with suppress(Exception):  # a cluster that is gone has no workers either
             for member in self._members:
                 self._ray.kill(member.actor)
