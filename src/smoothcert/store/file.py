@@ -71,7 +71,7 @@ class RunFile:
         self._ration = Ration(math.inf if held else READINGS * size_of(path.resolve()))
         self._pending: dict[tuple[int, Phase], list[Votes]] = {}
         self._committing, self._committed_at = Lock(), monotonic()
-        self._used, self._gone = False, ""
+        self._used, self._unwanted, self._gone = False, False, ""
         self._meta = self._read_meta()
         self.plan = plan or self._parsed(lambda text: schema.plan_from_json(text, self._version), "plan")
 
@@ -148,6 +148,8 @@ class RunFile:
             if self._held.named:
                 leave_log(self._db)
             self._db.close()
+            if self._unwanted and self._held.in_place:
+                self._held.path.unlink()
             self._held.release(self._used)
 
     def settle(self) -> None:
@@ -291,9 +293,8 @@ class RunFile:
                 start = i
 
     def discard(self) -> None:
-        """Closes the file, and removes it: it holds nothing."""
-        self.close()
-        self.path.unlink(missing_ok=True)
+        """Has the file removed when it is closed: nothing was drawn."""
+        self._unwanted = True
 
     # ---- reading
 
