@@ -34,6 +34,7 @@ from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engines
 from smoothcert.sampling.machine import Machine
+from smoothcert.store.counts import check_size
 from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_file
 from smoothcert.store.run import Run
@@ -69,6 +70,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
     with ExitStack() as stack:
         if earlier is None:
             with new_file(path) as made:
+                check_size(made.path, asked.selection.total, asked.classifier.num_classes)
                 selection = first_pass(made, reader, asked.selection, care.on_read)
                 plan, machine = _prepared(engines, dataset, dataclasses.replace(asked, selection=selection), None, care)
                 stack.enter_context(machine)
