@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from smoothcert.cli.signals import STOPPED, answer_signals, heard
+from smoothcert.cli.signals import STOPPED, answering_signals
 from smoothcert.errors import InputError, RunError
 
 COMMANDS = (
@@ -47,20 +47,20 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     asked = next((a for a in arguments if not a.startswith("-")), "")
-    answer_signals()
-    try:
-        program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
-        with _logs_shown():
-            program(args=arguments)
-    except BaseException as error:
-        if debug:
-            raise
-        if heard.is_set():
-            _say_stopped(error)
-        if not isinstance(error, InputError | RunError):
-            raise
-        print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+    with answering_signals() as heard:
+        try:
+            program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
+            with _logs_shown():
+                program(args=arguments)
+        except BaseException as error:
+            if debug:
+                raise
+            if heard.is_set():
+                _say_stopped(error)
+            if not isinstance(error, InputError | RunError):
+                raise
+            print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
+            sys.exit(2 if isinstance(error, InputError) else 1)
 
 
 def _say_stopped(end: BaseException) -> NoReturn:

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import threading
-from time import sleep
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from smoothcert.leaving import leave
@@ -18,29 +19,40 @@ PATIENCE = 1.0
 STOPPED = "smoothcert: stopped."
 SHOW_CURSOR = b"\x1b[?25h"
 
-heard = threading.Event()
-"""Set from when a signal has come."""
 
+@contextmanager
+def answering_signals() -> Iterator[threading.Event]:
+    """Inside, they interrupt the main thread, and end the process where it does not end in time.
 
-def answer_signals() -> None:
-    """From now on they interrupt the main thread, and end the process where it does not end in time.
+    The event is set from when one has come.
 
     Python runs handlers only between the main thread's own steps, so another thread is woken as well. What the process
     was started to ignore (nohup, a job in the background) stays ignored.
     """
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-    sys.unraisablehook = _tell_unless_interrupted
+    heard, ended = threading.Event(), threading.Event()
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        heard.set()
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    listened = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(reader,), name="signals", daemon=True).start()
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    heard.set()
-    raise KeyboardInterrupt
+    sys.unraisablehook = _tell_unless_interrupted
+    for number in listened:
+        signal.signal(number, interrupt)
+    woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reader, heard, ended), name="signals", daemon=True).start()
+    try:
+        yield heard
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(woken)
+        os.close(writer)  # which wakes the thread as well
+        for number, handler in listened.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = sys.__unraisablehook__
 
 
 def _tell_unless_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
@@ -49,11 +61,15 @@ def _tell_unless_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def _watch(reader: int) -> None:
-    while os.read(reader, 1)[0] not in SIGNALS:
+def _watch(reader: int, heard: threading.Event, ended: threading.Event) -> None:
+    while (byte := os.read(reader, 1)) and byte[0] not in SIGNALS:
         pass
+    os.close(reader)
+    if not byte:
+        return
     heard.set()
-    sleep(PATIENCE)
+    if ended.wait(PATIENCE):
+        return
     if sys.stderr.isatty():
         os.write(2, SHOW_CURSOR)
     leave(1, STOPPED)

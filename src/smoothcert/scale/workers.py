@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, RunError
+from smoothcert.leaving import leave
 from smoothcert.modules import Model
 from smoothcert.plan import Cluster
 from smoothcert.sampling.blocks import Input
@@ -40,8 +42,8 @@ TRIES = 8
 SLOW, LEAST_SECONDS = 20, 10.0
 """A chunk is drawn elsewhere when its blocks take so many times the median, and at least so many seconds."""
 
-SERVICES_SECONDS = 1.0
-"""How often it is seen to that Ray itself lives."""
+SERVICES_SECONDS, GIVEN_SECONDS = 1.0, 5.0
+"""How often it is seen to that Ray itself lives, and how long a run has to end when it does not."""
 
 PATIENCE = 300.0
 """Seconds without any worker before the run ends; it can be resumed."""
@@ -85,12 +87,14 @@ class Workers:
         self._identity: Common | None = None
         self._asked_at, self._told_to_wait = monotonic(), False
         self._stillborn = 0
-        self._seen_at = monotonic()
+        self._closed, self._gone = Event(), ""
         self._paces: deque[float] = deque(maxlen=101)
         model = _movable(model, cluster)
         try:
             self._ray = ray = self._stack.enter_context(connected(cluster))
             self._stack.callback(self._dismiss)
+            self._stack.callback(self._closed.set)
+            Thread(target=self._watch_services, name="services", daemon=True).start()
             reference = self._put(model)
             self._open = (lambda: ray.get(reference)), engine
             self._remote = ray.remote(Worker).options(num_cpus=cluster.cpus, num_gpus=cluster.gpus)
@@ -176,12 +180,20 @@ class Workers:
         else:
             self._be_patient()
 
+    def _watch_services(self) -> None:
+        """Notes that Ray itself has died. A call into it may never return then, and Ray would end the process without a
+        word: it is left with one."""
+        while not self._closed.wait(SERVICES_SECONDS):
+            service = dead_service(self._ray)
+            if service is not None:
+                self._gone = f"Ray's {service} has died on {self.cluster}: run the same command to go on."
+                if not self._closed.wait(GIVEN_SECONDS):
+                    leave(1, self._gone)
+                return
+
     def _require_services(self) -> None:
-        if monotonic() - self._seen_at < SERVICES_SECONDS:
-            return
-        service, self._seen_at = dead_service(self._ray), monotonic()
-        if service is not None:
-            raise RunError(f"Ray's {service} has died on {self.cluster}: run the same command to go on.")
+        if self._gone:
+            raise RunError(self._gone)
 
     def _put(self, model: Model) -> Any:
         try:
