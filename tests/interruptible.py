@@ -2,10 +2,13 @@
 
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import heard
 from smoothcert import SmoothedClassifier
 from smoothcert.certification.planning import count_classes
 from smoothcert.data import as_dataset
@@ -34,6 +37,7 @@ class Items:
 
 
 def classify(batch, seconds=0.0):
+    heard.call(batch)
     time.sleep(seconds)
     return batch.reshape(len(batch), -1) @ WEIGHTS
 
@@ -57,6 +61,21 @@ def certify(out, model=classify, data=None, **changes):
 
 def certify_slowly(out):
     certify(out, slowly)
+
+
+@contextmanager
+def interrupted_after(calls):
+    """Ctrl-C when the model has been called that often; one row is the call that counts the classes."""
+    left = iter(range(calls))
+
+    def interrupt(batch):
+        if len(batch) > 1 and next(left, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heard, "call", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def votes(run):

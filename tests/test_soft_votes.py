@@ -12,7 +12,7 @@ import torch
 from scipy import integrate, special, stats
 from typer.testing import CliRunner
 
-from interruptible import IMAGES, Items, certify_dataset, classify
+from interruptible import IMAGES, Items, certify_dataset, classify, interrupted_after
 from smoothcert import InputError, RunError, SmoothedClassifier, Softmax, Sparsemax, open_run, radii
 from smoothcert.cli import app
 from smoothcert.data import digits
@@ -53,19 +53,9 @@ def estimated_run(tmp_path_factory):
 
 @pytest.mark.parametrize("calls", [2, 6, 9, 40])
 def test_a_run_stopped_anywhere_ends_with_the_same_sums(tmp_path, uninterrupted_soft, calls):
-    remaining = [calls]
-
-    def model(batch):
-        if len(batch) == PLAN["batch"]:
-            remaining[0] -= 1
-            if remaining[0] == 0:
-                raise KeyboardInterrupt
-        return classify(batch)
-
-    model.__module__, model.__qualname__ = classify.__module__, classify.__qualname__
     path = tmp_path / "run.smoothcert"
-    with pytest.raises(KeyboardInterrupt):
-        soft_run(path, model)
+    with interrupted_after(calls):
+        soft_run(path)
     assert kept(soft_run(path)) == kept(uninterrupted_soft)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.certification import Care, certify_into
 from smoothcert.certification.drawing import OnProgress, collect
+from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import (
     constant_of,
     job_of,
@@ -35,8 +37,9 @@ from smoothcert.plan import Classifier, Cluster, Labels, Plan, Question, Selecti
 from smoothcert.plan.schedules import Fixed, Schedule
 from smoothcert.plan.setting import fresh_seed
 from smoothcert.sampling.blocks import BLOCK, Input, Phase, input_digest
-from smoothcert.sampling.choice import ThisProcess
-from smoothcert.sampling.engines import Engine, Engines
+from smoothcert.sampling.choice import ThisProcess, here
+from smoothcert.sampling.engines import Engine, Engines, name_of
+from smoothcert.sampling.identity import Identity
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 
@@ -69,11 +72,25 @@ class SmoothedClassifier:
         self.seed = fresh_seed() if self.setting.seed is None else self.setting.seed
         self._votes_open = smoothing.get("votes") in (None, AUTO)
         self._engines = model if isinstance(model, Engines) else Engines(model)
-        self._machine = ThisProcess(self._engines.open(str(self.setting.engine)), 0, "")
-        self._chosen_for, self._separate_at = 0, set[int]()
+        self._machine = here(self._engines, str(self.setting.engine), 0, "")
+        self._chosen_for, self._separate_at = 0, set[tuple[Identity, int]]()
         self.drawn = 0  # forward passes so far, but for those into run files
         self._counted: defaultdict[str, int] = defaultdict(int)
+        self._changing = Lock()
         self.noise = noise_of(self.classifier)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: all but engines and locks; the copy opens the engine that was chosen here."""
+        with self._changing:
+            state = {**vars(self), "_engines": self.model, "_counted": self._counted.copy()}
+        machine = state["_machine"]
+        state["_machine"] = (name_of(machine.identity), machine.batch, machine.reason)
+        del state["_changing"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        engines = Engines(state["_engines"])
+        vars(self).update(state, _engines=engines, _machine=here(engines, *state["_machine"]), _changing=Lock())
 
     @property
     def model(self) -> Model:
@@ -116,14 +133,14 @@ class SmoothedClassifier:
             return []
         for source in inputs:
             self.noise.check(source.array, source.id)
-        error = noise_error(self.classifier, asked, inputs[0].array)
-        asked = asked.about(self._settle(inputs[0]))
+        error = noise_error(self.classifier, asked, inputs[0].array.size)
+        asked = asked.about(self._settle(inputs[0].array.shape))
         constants = self._constants(inputs, asked)
-        self._choose_engine(inputs, asked.n0 + asked.draws.expected)
-        require_precision(asked, self.engine.identity)
+        machine = self._choose_engine(inputs, asked.n0 + asked.draws.expected)
+        require_precision(asked, machine.identity)
         level = less_error(asked.alpha, error)
         schedule = asked.schedule(self.classifier, level, len(inputs))
-        tally = self._collect(inputs, schedule, Phase.ESTIMATION)
+        tally = self._collect(machine, inputs, schedule, Phase.ESTIMATION)
         basis = ESTIMATED if asked.source == "local" else PROVED
         return certificates(
             self.classifier,
@@ -132,7 +149,7 @@ class SmoothedClassifier:
             noise_error=error,
             constants=constants,
             basis=basis,
-            engine=self.engine.identity,
+            engine=machine.identity,
         )
 
     @keywords(Question, Selection)
@@ -148,12 +165,16 @@ class SmoothedClassifier:
         check_determinism: bool = False,
         verify_engine: bool = False,
         on_progress: OnProgress = lambda draws, done: None,
+        on_read: OnRead = lambda inputs, done: None,
         **given: Any,
     ) -> Run:
         """Certifies the selected inputs of `data` into the run file `out`.
 
         Called again with the same arguments it goes on where it was stopped, and ends with the votes of a run that was
         never stopped. `data` is a data set of `smoothcert.data`, a path, or a torch map-style data set.
+
+        First every selected input is read, checked, and its hash and label kept; all that are broken are told at once,
+        and refused unless `skip_broken`. A call that is refused leaves no file.
 
         Parts of a run that are certified by `shard` are joined by `store.shards.merge_runs`. With a `cluster` its
         workers draw, and this process writes. Thumbnails are kept as `images`. `check_determinism` draws some votes
@@ -164,11 +185,10 @@ class SmoothedClassifier:
         selecting, asking = split(given, Selection, Question)
         dataset = as_dataset(data)
         selection, asked = make(Selection, selecting).of(dataset), self._question(question, asking)
-        first = dataset[selection.rows(dataset)[0]]
-        classifier = self._settle(Input(first.id, first.array), RunFile.plan_of(Path(out)))
+        classifier = self._settle(dataset.shape, RunFile.plan_of(Path(out)))
         setting = dataclasses.replace(self.setting, cluster=cluster)
         plan = Plan(classifier, asked.about(classifier), setting, selection)
-        care = Care(images, model_name, check_determinism, verify_engine, on_progress)
+        care = Care(images, model_name, check_determinism, verify_engine, on_progress, on_read)
         return certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
 
     def predict(self, x: Any, *, alpha: float = Question.alpha, max_n: int = 1_000) -> int:
@@ -186,31 +206,32 @@ class SmoothedClassifier:
         if not inputs:
             return []
         level = less_error(alpha, self.noise.error(max_n * inputs[0].array.size))
-        kind = self._settle(inputs[0]).votes
+        kind = self._settle(inputs[0].array.shape).votes
         schedule = kind.predicting(len(inputs), max_n, level, self.num_classes)
-        self._choose_engine(inputs, max_n)
-        return [int(k) for k in kind.predict(self._collect(inputs, schedule, Phase.PREDICT), level)]
+        machine = self._choose_engine(inputs, max_n)
+        return [int(k) for k in kind.predict(self._collect(machine, inputs, schedule, Phase.PREDICT), level)]
 
     def count(self, x: Any, n: int) -> NDArray[Any]:
         """The label votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw
         is counted twice."""
         source = as_input(x)
-        kind = self._settle(source).votes
-        self._choose_engine([source], check_whole("n", n, 1))
-        start = self._counted[source.id]
-        draws = start * BLOCK + n
-        self._counted[source.id] = -(-draws // BLOCK)
+        kind = self._settle(source.array.shape).votes
+        machine = self._choose_engine([source], check_whole("n", n, 1))
+        with self._changing:
+            start = self._counted[source.id]
+            draws = start * BLOCK + n
+            self._counted[source.id] = -(-draws // BLOCK)
         schedule = Fixed(inputs=1, draws={Phase.COUNT: draws}, start=start)
-        votes: NDArray[Any] = kind.total(self._collect([source], schedule, Phase.COUNT))[0]
+        votes: NDArray[Any] = kind.total(self._collect(machine, [source], schedule, Phase.COUNT))[0]
         return votes
 
-    def _settle(self, x: Input, earlier: Plan | None = None) -> Classifier:
-        """The classifier with its votes: where none were asked for, labels if the model returns labels for inputs like
-        x, or if a run that is gone on with has them; else duels."""
+    def _settle(self, shape: tuple[int, ...], earlier: Plan | None = None) -> Classifier:
+        """The classifier with its votes: where none were asked for, labels if the model returns labels for inputs of
+        this shape, or if a run that is gone on with has them; else duels."""
         by_labels = dataclasses.replace(self.classifier, votes=Labels())
         if self._votes_open and earlier is not None and earlier.classifier.votes == Labels():
             return by_labels
-        if self._votes_open and not returns_scores(self._engines, x.array):
+        if self._votes_open and not returns_scores(self._engines, shape):
             self.classifier = by_labels
         self._votes_open = False
         return self.classifier
@@ -228,25 +249,28 @@ class SmoothedClassifier:
             return local_constants(self.model, [source.array for source in inputs])
         return None if constant is None else np.full(len(inputs), constant)
 
-    def _choose_engine(self, inputs: list[Input], draws: int) -> None:
+    def _choose_engine(self, inputs: list[Input], draws: int) -> ThisProcess:
         """Engine and batch for so many draws of each input: chosen once, and again where far more are wanted."""
         measured, draws = self.setting.engine == "auto" and isinstance(self.model, torch.nn.Module), draws * len(inputs)
-        if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
-            machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
-            assert isinstance(machine, ThisProcess)
-            self._machine, self._chosen_for, self._separate_at = machine, draws, set()
+        with self._changing:
+            if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
+                machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
+                assert isinstance(machine, ThisProcess)
+                self._machine, self._chosen_for = machine, draws
+            return self._machine
 
-    def _collect(self, inputs: list[Input], schedule: Schedule, last: Phase) -> Tally:
+    def _collect(self, machine: ThisProcess, inputs: list[Input], schedule: Schedule, last: Phase) -> Tally:
         """The votes that a schedule wants, with the chosen engine and batch, or a smaller one where fewer rows than
         that are wanted at a time."""
-        at_most = schedule.step * len(inputs) if schedule.step else self._machine.batch
-        setting = self.setting.settled(self.engine.identity, min(self._machine.batch, at_most), self.seed)
+        at_most = schedule.step * len(inputs) if schedule.step else machine.batch
+        setting = self.setting.settled(machine.identity, min(machine.batch, at_most), self.seed)
         job = job_of(self.classifier, setting)
-        if job.batch not in self._separate_at:
-            require_separate_rows(self.model, self._machine, inputs[0], job)
-            self._separate_at.add(job.batch)
-        tally = collect(self._machine.executor(inputs.__getitem__, job), schedule, self.classifier, len(inputs), last)
-        self.drawn += int(tally.draws.sum())
+        if (machine.identity, job.batch) not in self._separate_at:
+            require_separate_rows(self.model, machine, inputs[0], job)
+            self._separate_at.add((machine.identity, job.batch))
+        tally = collect(machine.executor(inputs.__getitem__, job), schedule, self.classifier, len(inputs), last)
+        with self._changing:
+            self.drawn += int(tally.draws.sum())
         return tally
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from smoothcert.errors import InputError
+from smoothcert.errors import InputError, RunError
 
 Model = torch.nn.Module | Callable[..., Any] | Path
 """A torch module, any callable from a NumPy batch to scores or labels, or the path of an .onnx file."""
@@ -30,18 +32,60 @@ def device_of(module: torch.nn.Module) -> torch.device:
 
 def batch_statistics(module: torch.nn.Module) -> str | None:
     """The name of the first batch norm that takes its statistics from the batch though the module is evaluating."""
-    with evaluating(module):
-        norms = ((name, m) for name, m in module.named_modules() if isinstance(m, _BatchNorm))
-        return next((name for name, m in norms if m.training or m.running_mean is None), None)
+    norms = ((name, m) for name, m in evaluated(module).named_modules() if isinstance(m, _BatchNorm))
+    return next((name for name, m in norms if m.training or m.running_mean is None), None)
+
+
+def held_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor of the module by its name: parameters, buffers, and those that are plain attributes."""
+    for prefix, part in module.named_modules():
+        for name, value in {**part._parameters, **part._buffers, **vars(part)}.items():
+            if isinstance(value, torch.Tensor):
+                yield f"{prefix}.{name}".lstrip("."), value
+
+
+def evaluated(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy in evaluation mode that shares the module's tensors; the module itself is never switched.
+
+    One that cannot be copied is taken as it is where it is in evaluation mode already, and refused where it is not.
+    """
+    try:
+        return copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module)}).eval()
+    except Exception as error:
+        if not any(part.training for part in module.modules()):
+            return module
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"the model is in training mode and cannot be copied ({reason}): call its eval() first."
+        ) from error
 
 
 @contextmanager
-def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """The module in evaluation mode; each part of it is put back as it was."""
-    training = [m for m in module.modules() if m.training]
-    module.eval()
+def no_exit() -> Iterator[None]:
+    """A model that ends the process is at fault, and its run has not ended well."""
+    try:
+        yield
+    except SystemExit as end:
+        raise RunError(f"the model called sys.exit({end.code!r}): take that out of it, and start again.") from end
+
+
+class _OneThread:
+    """How many are inside `one_thread`, and what they found."""
+
+    lock, inside, before = Lock(), 0, 1
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch with one thread a call; as it was once the last of those inside has left."""
+    with _OneThread.lock:
+        if _OneThread.inside == 0:
+            _OneThread.before = torch.get_num_threads()
+        _OneThread.inside += 1
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        for m in training:
-            m.training = True
+        with _OneThread.lock:
+            _OneThread.inside -= 1
+            torch.set_num_threads(_OneThread.before)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sqlite3
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,9 @@ from typer.testing import CliRunner
 from smoothcert.cli import app
 from smoothcert.errors import InputError
 from smoothcert.experiments import CLAIMS
+
+# The package has the claims themselves under these names.
+gap, lipschitz_table = (import_module(f"smoothcert.experiments.{name}") for name in ("gap", "lipschitz_table"))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,54 @@ def test_a_second_time_draws_nothing_and_finds_the_same(found):
     assert result.exit_code == 0
     assert json.loads((found["out"] / "confidence.json").read_text()) == found["confidence"]
     assert _content(run) == before
+
+
+def _refuse(*_, **__):
+    raise AssertionError("it was computed before")
+
+
+@pytest.mark.parametrize(
+    ("claim", "module", "names"),
+    [
+        ("lipschitz-table", lipschitz_table, ("local", "product")),
+        ("gap", gap, ("pgd", "smoothed_pgd")),
+    ],
+)
+def test_what_was_done_is_kept(found, monkeypatch, claim, module, names):
+    for name in names:
+        monkeypatch.setattr(module, name, _refuse)
+    result = CliRunner().invoke(app, ["reproduce", claim, "--out", str(found["out"])])
+    assert result.exit_code == 0, result.output
+    assert json.loads((found["out"] / f"{claim}.json").read_text()) == found[claim]
+
+
+def test_a_table_that_is_stopped_keeps_the_networks_that_were_done(tmp_path, monkeypatch):
+    done, local = [], lipschitz_table.local
+
+    def stopping(model, *arguments, **options):
+        if done:
+            raise KeyboardInterrupt
+        done.append(model)
+        return local(model, *arguments, **options)
+
+    monkeypatch.setattr(lipschitz_table, "local", stopping)
+    result = CliRunner().invoke(app, ["reproduce", "lipschitz-table", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "keeps what was done: run the same command to go on" in " ".join(result.output.split())
+    monkeypatch.setattr(lipschitz_table, "local", local)
+    monkeypatch.setattr(lipschitz_table, "product", _refuse)
+    result = CliRunner().invoke(app, ["reproduce", "lipschitz-table", "--out", str(tmp_path)])
+    assert "computed before" in str(result.exception)  # of the second network: the first was there whole
+
+
+def test_stopped_before_anything_was_done_it_does_not_say_that_it_keeps_something(tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lipschitz_table, "local", stop)
+    result = CliRunner().invoke(app, ["reproduce", "lipschitz-table", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "Stopped before anything was done" in result.output
 
 
 def _content(path):

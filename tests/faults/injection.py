@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import heard
 import interruptible
 from smoothcert import InputError, RunError
 from smoothcert.store import file as run_file
@@ -30,21 +31,10 @@ PLANS = {
 }
 KILLS = 8
 FINISHED, INTERRUPTED, FAILED, REFUSED = 0, 130, 3, 4
-pause = 0.0
-listeners = []
-calls, BEFORE = itertools.count(), 3  # one call counts the classes, two check the rows
-
-
-def classify(batch):
-    """The model: the votes of `interruptible.classify`, as slowly as a child is told to."""
-    if listeners and next(calls) == BEFORE:
-        listeners.pop().send("drawing")
-    time.sleep(pause)
-    return interruptible.classify(batch)
 
 
 def certify(path, plan):
-    return interruptible.certify(path, classify, **PLANS[plan])
+    return interruptible.certify(path, **PLANS[plan])
 
 
 RUNNERS = {"one process": certify}
@@ -115,12 +105,17 @@ class Child:
 
 
 def _certify_slowly(path, plan, runner, commit_seconds, messages, prepare):
-    global pause
     torch.set_num_threads(1)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    run_file.COMMIT_SECONDS, pause = commit_seconds, 0.001
-    listeners.append(messages)
+    run_file.COMMIT_SECONDS, calls = commit_seconds, itertools.count()
+
+    def linger(batch):
+        if next(calls) == 3:  # one call counts the classes, two check the rows
+            messages.send("drawing")
+        time.sleep(0.001)
+
+    heard.call = linger
     messages.send("begun")
     try:
         if prepare:

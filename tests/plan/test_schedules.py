@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import interruptible
-from interruptible import certify, classify
+from interruptible import certify, interrupted_after
 from smoothcert import ABSTAIN, InputError, SmoothedClassifier, open_run
 from smoothcert.plan.schedules import Fixed, SelectFirst
 from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Phase, Soft, Votes
@@ -119,16 +119,9 @@ def test_several_radii_cost_less_than_one_by_one():
 
 @pytest.mark.parametrize("calls", [1, 5, 20, 60, 100])
 def test_interrupted_runs_decide_the_same(tmp_path, whole, calls):
-    path, left = tmp_path / "run.smoothcert", iter(range(calls))
-
-    def stopping(batch):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return classify(batch)
-
-    stopping.__module__, stopping.__qualname__ = classify.__module__, classify.__qualname__
-    with pytest.raises(KeyboardInterrupt):
-        certify(path, stopping, **ASK)
+    path = tmp_path / "run.smoothcert"
+    with interrupted_after(calls):
+        certify(path, **ASK)
     again = certify(path, **ASK)
     assert claims(again) == claims(whole)
     np.testing.assert_array_equal(again.tally.estimations, whole.tally.estimations)

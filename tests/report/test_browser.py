@@ -223,7 +223,7 @@ def test_the_recipe_is_copied(visit, report, squares):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy all of it").click()
     page.get_by_role("button", name="Copied").wait_for()
-    assert f"inputs fingerprint: {squares.plan.selection.data}" in page.evaluate("navigator.clipboard.readText()")
+    assert f"inputs fingerprint: {squares.plan.selection.inputs}" in page.evaluate("navigator.clipboard.readText()")
 
 
 @pytest.mark.parametrize("width", [360, 1100])

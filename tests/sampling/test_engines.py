@@ -118,6 +118,12 @@ def test_weights_that_change_are_seen(module, name):
         assert (engine(ROWS).argmax(1) == 0).all()
 
 
+@pytest.mark.parametrize("name", ["auto", "torch", "torch+folded"])
+def test_a_batch_beyond_all_memory_is_a_sentence(module, name):
+    with pytest.raises(InputError, match=r"batches of 100,000,000 inputs take [\d.,]+ GB .* choose a smaller `batch`"):
+        choose_engine(Engines(module), name, 100_000_000, X, sigma=0.5, draws=10**6)
+
+
 def test_autocast_is_asked_for_by_name(module):
     half = scores(module, "torch+bf16")
     assert half.dtype == torch.bfloat16

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from interruptible import Items, certify, classify, votes
+import heard
+from interruptible import Items, certify, interrupted_after, votes
 from smoothcert import InputError, RunError, open_run
 
 PLANS = {"fixed": {}, "adaptive": {"radii": [0.1, 0.2], "max_n": 2000}}
@@ -95,18 +96,13 @@ def test_what_is_drawn_again_is_a_small_share(tmp_path):
 
 
 def test_a_check_that_is_stopped_leaves_nothing_certified(tmp_path):
-    path, calls, stop = tmp_path / "run.smoothcert", itertools.count(), []
-
-    def model(batch):
-        if next(calls) in stop:
-            raise KeyboardInterrupt
-        return classify(batch)
-
-    whole = certify(tmp_path / "plain.smoothcert", model)
-    stop.append(2 * next(calls) + 3)  # the third call of the check, after as many as the plain run took
-    with pytest.raises(KeyboardInterrupt):
-        certify(path, model, check_determinism=True)
+    path, calls = tmp_path / "run.smoothcert", []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heard, "call", lambda batch: calls.append(len(batch)))
+        whole = certify(tmp_path / "plain.smoothcert")
+    with interrupted_after(len(calls) + 1):  # in the check: as many calls as the plain run, but the one of a row
+        certify(path, check_determinism=True)
     assert open_run(path).finished
     with pytest.raises(RunError, match="certifies nothing: its model is still being checked"):
         open_run(path).certificates()
-    assert certify(path, model).certificates() == whole.certificates()
+    assert certify(path).certificates() == whole.certificates()

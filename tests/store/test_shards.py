@@ -1,11 +1,10 @@
 """A run split into files and joined again is the run that was never split."""
 
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from interruptible import IMAGES, Items, certify, classify
+from interruptible import IMAGES, Items, certify, classify, interrupted_after
 from smoothcert import InputError, RunError, open_run
 from smoothcert.sampling.blocks import join
 from smoothcert.store.file import RunFile
@@ -116,16 +115,8 @@ def test_overlapping_missing_and_whole_ones_are_refused(tmp_path):
 def test_an_unfinished_shard_is_refused(tmp_path):
     one, two = split(tmp_path, 2, n=430)
     two.unlink()
-    left = iter(range(20))
-
-    def stops(batch):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return classify(batch)
-
-    stops.__module__, stops.__qualname__ = classify.__module__, classify.__qualname__
-    with suppress(KeyboardInterrupt):
-        certify(two, stops, n=430, shard=(2, 2))
+    with interrupted_after(20):
+        certify(two, n=430, shard=(2, 2))
     refused([one, two], tmp_path, r"has \d of 6 inputs: let certify finish it first")
 
 

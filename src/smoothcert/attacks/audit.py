@@ -16,14 +16,16 @@ from smoothcert.attacks.gradients import differentiable, require_gradients
 from smoothcert.attacks.smallest import distances
 from smoothcert.attacks.targets import check_targets
 from smoothcert.bounds.prediction import ABSTAIN
+from smoothcert.certification.fingerprint import fingerprint_of
 from smoothcert.checks import check_whole
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
 from smoothcert.modules import device_of
-from smoothcert.sampling.blocks import Input
+from smoothcert.sampling.blocks import Input, input_digest
 from smoothcert.sampling.engines import Engines, name_of
 from smoothcert.store.run import Run
+from smoothcert.store.schema import InputRecord
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,11 @@ def search_run(
     limit = None if limit is None else check_whole("limit", limit, 1)
     plan, dataset = run.plan, as_dataset(data)
     engines = Engines(require_gradients(model))
-    if engines.open().fingerprint != plan.classifier.model:
-        raise InputError(f"{run.path} is a run of another model (its weights or structure differ): pass that one.")
+    if fingerprint_of(model, dataset.shape, plan.classifier.model) != plan.classifier.model:
+        raise InputError(f"{run.path} is a run of another model (its weights or its code differ): pass that one.")
     if (dataset.fingerprint, dataset.preprocessing) != (plan.selection.data, plan.selection.preprocessing):
         raise InputError(f"{run.path} is a run on other data (files, `resize` or `crop` differ): pass the same.")
-    certified = [(id, c) for id, c in zip(run.ids, run.certificates(), strict=True) if not c.abstained][:limit]
+    certified = [(r, c) for r, c in zip(run.inputs, run.certificates(), strict=True) if not c.abstained][:limit]
     smoothing = {name: value for name, value in vars(plan.classifier).items() if name != "model"}
     engine, rows = name_of(plan.setting.machine), plan.setting.rows
     smoothed = SmoothedClassifier(engines, **smoothing, engine=engine, batch=rows, seed=seed)
@@ -132,7 +134,7 @@ def search_run(
         chunk = certified[start : start + CHUNK]
         violations += search_balls(
             smoothed,
-            [Input(id, dataset[int(id)].array) for id, _ in chunk],
+            [_unchanged(run, record, dataset[int(record.id)].array) for record, _ in chunk],
             [c.prediction for _, c in chunk],
             [c.radius for _, c in chunk],
             draws=draws,
@@ -144,3 +146,10 @@ def search_run(
         done = start + len(chunk)
         on_progress(done * (draws * steps + n), done / len(certified))
     return Search(len(certified), violations, alpha)
+
+
+def _unchanged(run: Run, record: InputRecord, array: NDArray[np.float32]) -> Input:
+    """The input that a certificate speaks of."""
+    if record.digest not in (None, input_digest(array)):
+        raise InputError(f"input {record.id} is not the one that {run.path} certifies: the data changed.")
+    return Input(record.id, array)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.modules import evaluating, require_module
+from smoothcert.modules import evaluated, no_exit, require_module
 
 Scores = Callable[[Tensor], Tensor]
 
@@ -24,14 +24,16 @@ def require_gradients(model: Any) -> nn.Module:
 
 @contextmanager
 def differentiable(module: nn.Module) -> Iterator[Scores]:
-    """The module's scores (N, c) in evaluation mode; its training flags are put back, its parameters never touched."""
-    with evaluating(module), torch.inference_mode(False), torch.no_grad():
-        yield lambda x: _scores(module, x)
+    """The module's scores (N, c) in evaluation mode, from a copy; the module is never switched or written to."""
+    own = evaluated(module)
+    with torch.inference_mode(False), torch.no_grad():
+        yield lambda x: _scores(own, x)
 
 
 def _scores(module: nn.Module, x: Tensor) -> Tensor:
     try:
-        output = module(x)
+        with no_exit():
+            output = module(x)
     except (InputError, RunError):
         raise
     except Exception as error:

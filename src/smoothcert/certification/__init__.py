@@ -1,20 +1,23 @@
-"""A classifier and a data set to a stored run that survives interruption: planning, drawing, redrawing."""
+"""A classifier and a data set to a stored run that survives interruption: first pass, planning, drawing, redrawing."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from smoothcert.certification.drawing import Inputs, OnProgress, draw, estimate_constants
+from smoothcert.certification.fingerprint import fingerprint_of
+from smoothcert.certification.first_pass import OnRead, Reader, complete, first_pass
 from smoothcert.certification.planning import (
     VERIFIED_INPUTS,
     constant_of,
     info_of,
     job_of,
     noise_error,
-    noise_of,
     open_machine,
     refuse_another,
     require_precision,
@@ -26,10 +29,14 @@ from smoothcert.certification.planning import (
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.data import Dataset
 from smoothcert.errors import RunError
+from smoothcert.leaving import before_leaving
 from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engines
+from smoothcert.sampling.machine import Machine
+from smoothcert.store.counts import check_size
 from smoothcert.store.file import RunFile
+from smoothcert.store.new_run import new_file
 from smoothcert.store.run import Run
 
 logger = logging.getLogger(__name__)
@@ -44,45 +51,84 @@ class Care:
     check_determinism: bool = False
     verify_engine: bool = False
     on_progress: OnProgress = lambda draws, done: None
+    on_read: OnRead = lambda inputs, done: None
 
 
 def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fresh: int, care: Care) -> Run:
     """Draws what is asked into the run file, going on where it was stopped, and opens it to read.
 
-    A new run for which no seed is asked is drawn from the seed `fresh`.
+    A file is there from when every input was read and the plan is settled. One that this call has made, and in which
+    nothing was drawn when it failed, is removed. A new run for which no seed is asked is drawn from the seed `fresh`.
     """
-    rows = asked.selection.rows(dataset)
-    first = dataset[rows[0]]
-    noise_of(asked.classifier).check(first.array, first.id)
-    earlier = RunFile.plan_of(path)
+    size, earlier = math.prod(dataset.shape), RunFile.plan_of(path)
     asked = dataclasses.replace(
         asked,
         setting=resumed(asked, earlier, fresh),
-        noise_error=noise_error(asked.classifier, asked.question, first.array),
-        constant=constant_of(asked.question, engines.model, first.array, earlier),
+        noise_error=noise_error(asked.classifier, asked.question, size),
+    )
+    reader = Reader(dataset, asked.classifier, care.images)
+    with ExitStack() as stack:
+        if earlier is None:
+            with new_file(path) as made:
+                check_size(made.path, asked.selection.total, asked.classifier.num_classes)
+                selection = first_pass(made, reader, asked.selection, care.on_read)
+                plan, machine = _prepared(engines, dataset, dataclasses.replace(asked, selection=selection), None, care)
+                stack.enter_context(machine)
+                made.declare(plan, info_of(engines.model, care.model_name, dataset))
+        else:
+            asked = dataclasses.replace(asked, selection=asked.selection.as_in(earlier.selection))
+            plan, machine = _prepared(engines, dataset, asked, earlier, care)
+            stack.enter_context(machine)
+        file = stack.enter_context(RunFile.open_to_write(path))
+        stack.enter_context(before_leaving(file.commit))
+        if earlier is not None:
+            refuse_another(earlier, plan, path)
+        try:
+            _certify(file, machine, engines, reader, plan, care)
+        except BaseException:
+            if earlier is None and not file.drawn:
+                file.discard()
+            raise
+    return Run(path)
+
+
+def _prepared(
+    engines: Engines, dataset: Dataset, asked: Plan, earlier: Plan | None, care: Care
+) -> tuple[Plan, Machine]:
+    """The plan with all that is known once the machine is, and the machine."""
+    rows = asked.selection.rows(dataset)
+    first = dataset[rows[0]].array
+    known = "" if earlier is None else earlier.classifier.model
+    asked = dataclasses.replace(
+        asked,
+        classifier=dataclasses.replace(asked.classifier, model=fingerprint_of(engines.model, first.shape, known)),
+        constant=constant_of(asked.question, engines.model, first, earlier),
     )
     draws = len(rows) * (asked.question.n0 + asked.question.draws.expected)
-    with open_machine(engines, asked.classifier, asked.setting, first.array, draws) as machine:
+    machine = open_machine(engines, asked.classifier, asked.setting, first, draws)
+    try:
         logger.info(machine.reason)
         require_precision(asked.question, machine.identity)
         if care.verify_engine:
-            xs = [dataset[row].array for row in rows[:VERIFIED_INPUTS]]
-            verify(engines, machine, xs, asked.classifier.sigma)
+            verify(engines, machine, [dataset[row].array for row in rows[:VERIFIED_INPUTS]], asked.classifier.sigma)
         plan = settle(asked, machine)
         job = job_of(plan.classifier, plan.setting)
-        require_separate_rows(engines.model, machine, Input(first.id, first.array), job)
-        with RunFile.open_to_write(path) as file:
-            if file.plan is None:
-                file.declare(plan, info_of(engines.model, care.model_name, dataset))
-            else:
-                refuse_another(file.plan, plan, path)
-                if file.rejected not in (None, UNCHECKED):
-                    raise RunError(f"{path} certifies nothing: {file.rejected}")
-            inputs = Inputs(file, dataset, rows, plan.classifier, care.images)
-            executor = machine.executor(inputs, job)
-            draw(file, executor, plan, care.on_progress)
-            if care.check_determinism or file.rejected == UNCHECKED:
-                require_determinism(file, executor, plan.setting.known_seed)
-            if plan.estimates:
-                estimate_constants(file, engines.model, dataset, rows)
-    return Run(path)
+        require_separate_rows(engines.model, machine, Input(str(rows[0]), first), job)
+        return plan, machine
+    except BaseException:
+        machine.__exit__(None, None, None)
+        raise
+
+
+def _certify(file: RunFile, machine: Machine, engines: Engines, reader: Reader, plan: Plan, care: Care) -> None:
+    """Draws what is missing, and checks what is to be checked."""
+    if file.rejected not in (None, UNCHECKED):
+        raise RunError(f"{file.path} certifies nothing: {file.rejected}")
+    complete(file, reader, plan.selection)
+    inputs = Inputs(file, reader, plan.selection.rows(reader.dataset))
+    executor = machine.executor(inputs, job_of(plan.classifier, plan.setting))
+    draw(file, executor, plan, inputs.unchanged, care.on_progress)
+    if care.check_determinism or file.rejected == UNCHECKED:
+        require_determinism(file, executor, plan.setting.known_seed)
+    if plan.estimates:
+        estimate_constants(file, engines.model, inputs, plan.selection.total)

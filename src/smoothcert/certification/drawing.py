@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from smoothcert.certification.planning import noise_of
+from smoothcert.certification.first_pass import Reader
 from smoothcert.certification.redrawing import recompute, telling
-from smoothcert.data import Dataset
 from smoothcert.errors import InputError, RunError
 from smoothcert.lipschitz.constant import local_constants
 from smoothcert.plan import Classifier, Plan, Tally
 from smoothcert.plan.schedules import Schedule
-from smoothcert.sampling.blocks import Claim, Input, Phase, Votes, input_digest
+from smoothcert.sampling.blocks import Claim, Input, Phase, Votes
 from smoothcert.sampling.machine import Draws
 from smoothcert.store.file import RunFile
-from smoothcert.store.schema import InputRecord
-from smoothcert.store.thumbnails import thumbnail
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 32
 """Inputs whose local constants are searched together, and then kept."""
+
+SAMPLES = 10
+"""Rows among which the one that is drawn again is looked for."""
 
 OnProgress = Callable[[int, float], None]
 """Called now and then with the draws made in this session and the share of the run that is done."""
@@ -42,10 +43,10 @@ def collect(executor: Draws, schedule: Schedule, classifier: Classifier, inputs:
     return tally
 
 
-def draw(file: RunFile, executor: Draws, plan: Plan, on_progress: OnProgress) -> None:
+def draw(file: RunFile, executor: Draws, plan: Plan, unchanged: Callable[[int], bool], on_progress: OnProgress) -> None:
     """Draws every block that is wanted and not stored yet; whatever ends it early, what was drawn is kept.
 
-    What is stored is told first, and one row of it drawn again.
+    What is stored is told first, and one row of it drawn again, of an input that is unchanged.
     """
     decided = [claim.position for claim in file.claims()]
     schedule = plan.question.schedule(plan.classifier, plan.level, plan.selection.total, decided)
@@ -58,12 +59,15 @@ def draw(file: RunFile, executor: Draws, plan: Plan, on_progress: OnProgress) ->
             file.add_claim(claim)
         on_progress(draws, schedule.done)
 
-    sample: Votes | None = None
-    for votes in file.votes():
-        sample = votes if sample is None else min(sample, votes, key=telling)
-        tell(votes)
-    if sample is not None:
-        recompute(file, executor, sample)
+    def stored() -> Iterator[Votes]:
+        for votes in file.votes():
+            tell(votes)
+            yield votes
+
+    for sample in heapq.nsmallest(SAMPLES, stored(), key=telling):
+        if unchanged(sample.position):
+            recompute(file, executor, sample)
+            break
     try:
         for votes in executor.run(schedule):
             file.add_votes(votes)
@@ -76,40 +80,40 @@ def draw(file: RunFile, executor: Draws, plan: Plan, on_progress: OnProgress) ->
     file.commit()
 
 
-def estimate_constants(file: RunFile, model: Any, dataset: Dataset, rows: Sequence[int]) -> None:
+def estimate_constants(file: RunFile, model: Any, inputs: Callable[[int], Input], total: int) -> None:
     """Searches the constant near each input that has none yet."""
     known = file.constants()
-    missing = [position for position in range(len(rows)) if position not in known]
+    missing = [position for position in range(total) if position not in known]
     for start in range(0, len(missing), AT_ONCE):
         chunk = missing[start : start + AT_ONCE]
-        values = local_constants(model, [dataset[rows[position]].array for position in chunk])
+        values = local_constants(model, [inputs(position).array for position in chunk])
         file.add_constants(dict(zip(chunk, values.tolist(), strict=True)))
         logger.info("searched the steepest gradients near %d of %d inputs", start + len(chunk), len(missing))
 
 
 class Inputs:
-    """The input at each position of the run, written to the file when first met and checked when met again."""
+    """The input at each position of the run, compared with what was kept of it before the first draw.
 
-    def __init__(
-        self, file: RunFile, dataset: Dataset, rows: Sequence[int], classifier: Classifier, images: bool
-    ) -> None:
-        self.file, self.dataset, self.rows, self.images = file, dataset, rows, images
-        self.num_classes, self.noise = classifier.num_classes, noise_of(classifier)
-        self.digests = {record.position: record.digest for record in file.inputs()}
+    Files of older formats keep an input when it is first met.
+    """
+
+    def __init__(self, file: RunFile, reader: Reader, rows: Sequence[int]) -> None:
+        self.file, self.reader, self.rows = file, reader, rows
 
     def __call__(self, position: int) -> Input:
-        example = self.dataset[self.rows[position]]
-        if not 0 <= example.label < self.num_classes:
-            raise InputError(
-                f"input {example.id} has label {example.label}, but the model has {self.num_classes} classes: check "
-                f"the labels and their order."
-            )
-        self.noise.check(example.array, example.id)
-        digest = input_digest(example.array)
-        if position not in self.digests:
-            picture = thumbnail(example.array) if self.images else None
-            self.file.add_input(InputRecord(position, example.id, example.label, digest), picture)
-            self.digests[position] = digest
-        elif self.digests[position] != digest:
-            raise InputError(f"input {example.id} is not the one {self.file.path} was started with: the data changed.")
+        example, record = self.reader.read(self.rows[position], position)
+        kept = self.file.input(position)
+        if kept is None:
+            self.reader.keep(self.file, example, record)
+        elif kept != record:
+            what = "its label" if kept.digest == record.digest else "the data"
+            raise InputError(f"input {example.id} is not the one {self.file.path} was started with: {what} changed.")
         return Input(example.id, example.array)
+
+    def unchanged(self, position: int) -> bool:
+        """Is the input still what was kept?"""
+        try:
+            self(position)
+        except InputError:
+            return False
+        return True

@@ -58,7 +58,7 @@ def open_machine(
     """What draws so many times at inputs like x: workers where a cluster is given, else an engine here."""
     engine = setting.engine if isinstance(setting.engine, str) else name_of(setting.engine)
     if setting.cluster is not None:
-        return Workers(setting.cluster, engines.model, engine, setting.batch, x)
+        return Workers(setting.cluster, engines.model, engine, setting.batch, x, engines.open().fingerprint)
     return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws)
 
 
@@ -87,16 +87,14 @@ def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
 
 def settle(asked: Plan, machine: Machine) -> Plan:
     """The plan with all that is known once the machine is."""
-    return dataclasses.replace(
-        asked,
-        classifier=dataclasses.replace(asked.classifier, model=machine.fingerprint),
-        setting=asked.setting.settled(machine.identity, machine.batch, asked.setting.known_seed),
-    )
+    setting = asked.setting.settled(machine.identity, machine.batch, asked.setting.known_seed)
+    return dataclasses.replace(asked, setting=setting)
 
 
-def noise_error(classifier: Classifier, question: Question, x: NDArray[np.float32]) -> float:
-    """The error of all the noise that is drawn to prove the radius around x; an α that it eats up is refused."""
-    error = noise_of(classifier).error(question.draws.most * x.size)
+def noise_error(classifier: Classifier, question: Question, size: int) -> float:
+    """The error of all the noise that is drawn to prove the radius around an input of so many values; an α that it eats
+    up is refused."""
+    error = noise_of(classifier).error(question.draws.most * size)
     less_error(question.alpha, error)
     return error
 
@@ -148,7 +146,7 @@ def require_separate_rows(model: Model, machine: Machine, source: Input, job: Jo
 
 def count_classes(engines: Engines, dataset: Dataset) -> int:
     """How many classes the model scores, or the data set names where the model returns labels."""
-    output = _output(engines, dataset[0].array)
+    output = _output(engines, dataset.shape)
     if output.ndim == 2:
         return int(output.shape[1])
     if dataset.classes is None:
@@ -156,29 +154,29 @@ def count_classes(engines: Engines, dataset: Dataset) -> int:
     return len(dataset.classes)
 
 
-def returns_scores(engines: Engines, x: NDArray[np.float32]) -> bool:
-    """Does the model return scores for inputs like x, or labels?"""
-    return _output(engines, x).ndim == 2
+def returns_scores(engines: Engines, shape: tuple[int, ...]) -> bool:
+    """Does the model return scores for inputs of this shape, or labels?"""
+    return _output(engines, shape).ndim == 2
 
 
-def _output(engines: Engines, x: NDArray[np.float32]) -> torch.Tensor:
-    """What the model returns for two copies of x."""
+def _output(engines: Engines, shape: tuple[int, ...]) -> torch.Tensor:
+    """What the model returns for two inputs of this shape, all zeros."""
     engine = engines.open()
     with engine.ready():
         try:
-            return engine(torch.from_numpy(np.stack([x, x])).to(engine.device))
+            return engine(torch.zeros(2, *shape, device=engine.device))
         except InputError:
             raise
         except Exception as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
-                f"the model does not take an input of shape {x.shape} ({reason}): check the model and the "
+                f"the model does not take an input of shape {shape} ({reason}): check the model and the "
                 f"preprocessing of the data."
             ) from error
 
 
 WORDS = {
-    "model": "another model (its weights or structure differ)",
+    "model": "another model (its weights, its code or the values it holds differ)",
     "data": "another data set (its files differ)",
 }
 

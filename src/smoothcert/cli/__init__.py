@@ -5,18 +5,17 @@ from __future__ import annotations
 import ast
 import logging
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from smoothcert.cli.signals import STOPPED, answering_signals
 from smoothcert.errors import InputError, RunError
 
 COMMANDS = (
@@ -49,21 +48,27 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     asked = next((a for a in arguments if not a.startswith("-")), "")
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
-        with _logs_shown():
-            program(args=arguments)
-    except (InputError, RunError) as error:
-        if debug:
-            raise
-        print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, InputError) else 1)
-    except SystemExit as end:
-        if end.code != INTERRUPTED:
-            raise
-        print("smoothcert: stopped.", file=sys.stderr)
-        sys.exit(1)
+    with answering_signals() as heard:
+        try:
+            program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
+            with _logs_shown():
+                program(args=arguments)
+        except BaseException as error:
+            if debug:
+                raise
+            if heard.is_set():
+                _say_stopped(error)
+            if not isinstance(error, InputError | RunError):
+                raise
+            print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
+            sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _say_stopped(end: BaseException) -> NoReturn:
+    """Whatever came of the interruption, it was one; a command that has answered it itself ends with 1."""
+    if not isinstance(end, SystemExit) or end.code == INTERRUPTED:
+        print(STOPPED, file=sys.stderr)
+    sys.exit(1)
 
 
 def build(commands: tuple[str, ...] = COMMANDS, listed: tuple[str, ...] = ()) -> typer.Typer:
@@ -145,10 +150,6 @@ def _logs_shown() -> Iterator[None]:
     finally:
         logger.removeHandler(lines)
         logger.setLevel(logging.NOTSET)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def __getattr__(name: str) -> Any:

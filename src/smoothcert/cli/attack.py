@@ -26,7 +26,7 @@ from smoothcert.store.export import beside
 
 @derived(
     found=("num_classes", "noise"),
-    without=("shard",),
+    without=("shard", "skip_broken"),
     maybe=("classifier",),
     classifier=Classifier,
     selection=Selection,

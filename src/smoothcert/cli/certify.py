@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +14,14 @@ from rich.console import Console
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.opened import Loading, Opened
-from smoothcert.cli.progress import Meter
+from smoothcert.cli.progress import Meters
 from smoothcert.cli.tables import print_run
+from smoothcert.errors import InputError, RunError
+from smoothcert.leaving import before_leaving
 from smoothcert.options import make
 from smoothcert.plan import Classifier, Cluster, Question, Selection, Setting
 from smoothcert.plan.setting import ENGINE
+from smoothcert.store.file import RunFile
 
 FILE = "Run file"
 
@@ -81,7 +86,7 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
         opened = Opened(model, data, loading)
         smoothed = opened.smoothed(classifier, setting, real_noise="lipschitz" in question)
         path = out or Path(f"{_name(opened.name, data, smoothed.sigma, selection)}.smoothcert")
-        with Meter("certifying") as meter:
+        with Meters() as meters, before_leaving(partial(_stopped, path)):
             try:
                 run = smoothed.certify_dataset(
                     opened.dataset,
@@ -92,21 +97,26 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
                     model_name=opened.name,
                     check_determinism=check_determinism,
                     verify_engine=verify_engine,
-                    on_progress=meter,
+                    on_progress=partial(meters, "certifying"),
+                    on_read=partial(meters, "reading inputs", unit="inputs"),
                     **selection,
                 )
             except KeyboardInterrupt:
-                meter.bar.stop()
-                console.print(
-                    f"Stopped. {path} keeps what was drawn: run the same command to go on.",
-                    highlight=False,
-                    markup=False,
-                )
+                meters.stop()
+                console.print(_stopped(path), highlight=False, markup=False, soft_wrap=True)
                 raise typer.Exit(1) from None
         print_run(run, console, estimated)
         console.print(f"Votes are in {path}: smoothcert show {path}", highlight=False, markup=False, soft_wrap=True)
 
     return certify
+
+
+def _stopped(path: Path) -> str:
+    """What there is to say when it is stopped."""
+    with suppress(InputError, RunError), RunFile.open_to_read(path) as file:
+        if file.drawn:
+            return f"Stopped. {path} keeps what was drawn: run the same command to go on."
+    return "Stopped before anything was drawn: the same command begins again."
 
 
 def _name(model: str, data: str, sigma: float, selection: Given) -> str:

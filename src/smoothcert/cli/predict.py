@@ -26,7 +26,7 @@ CHUNK = 50
 
 @derived(
     found=("num_classes", "noise"),
-    without=("shard",),
+    without=("shard", "skip_broken"),
     classifier=Classifier,
     setting=Setting,
     selection=Selection,

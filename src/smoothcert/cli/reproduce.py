@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from smoothcert.cli.progress import Meters
 from smoothcert.errors import InputError
 from smoothcert.experiments import CLAIMS
 from smoothcert.experiments.reproduction import Result, Scale, Stage, write
+from smoothcert.leaving import before_leaving
 
 
 def reproduce(
@@ -39,17 +41,23 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     console = Console()
     for claim in [name] if name is not None else CLAIMS:
-        with Meters() as meters:
+        with Meters() as meters, before_leaving(partial(_stopped, out)):
             stage = Stage(scale, out, data, imagenet, checkpoints, meters)
             try:
                 result = CLAIMS[claim](stage)
             except KeyboardInterrupt:
                 meters.stop()
-                console.print(f"Stopped. {out} keeps what was done: run the same command to go on.", markup=False)
+                console.print(_stopped(out), highlight=False, markup=False, soft_wrap=True)
                 raise typer.Exit(1) from None
         _print(result, console)
         paths = write(claim, result, stage)
         console.print("Written: " + ", ".join(map(str, paths)) + "\n", highlight=False, markup=False, soft_wrap=True)
+
+
+def _stopped(out: Path) -> str:
+    if any(path.is_file() for path in out.rglob("*")):
+        return f"Stopped. {out} keeps what was done: run the same command to go on."
+    return "Stopped before anything was done: the same command begins again."
 
 
 def _print(result: Result, console: Console) -> None:

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
 
+_TRIED = 100
+"""Rows among which one has to be readable."""
+
 
 @dataclass(frozen=True)
 class Example:
@@ -29,7 +32,7 @@ class Dataset(ABC):
     """Rows with random access; a row is read when it is asked for.
 
     A reader says how many rows there are and what is stored in each (`stored`); the conversion to float32 and
-    the checks are here. All rows have the type and shape of row 0.
+    the checks are here. All rows have the type and shape of the first that can be read.
     """
 
     description: str
@@ -54,19 +57,27 @@ class Dataset(ABC):
         """A hash of what the rows hold: another one means other data."""
 
     @cached_property
-    def _first(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        raw, _ = self.stored(0)
-        return raw.dtype, _as_input(raw).shape
+    def _first(self) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+        """The first row that can be read, its type and its shape as an input."""
+        problem: InputError | None = None
+        for row in range(min(len(self), _TRIED)):
+            try:
+                raw, label = self.stored(row)
+                array, _ = self._converted(row, raw, label)
+                return row, raw.dtype, array.shape
+            except InputError as error:
+                problem = problem or error
+        raise problem or InputError(f"There is nothing in {self.description}: give one with at least one row.")
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of every input."""
-        return self._first[1]
+        return self._first[2]
 
     @property
     def eight_bit(self) -> bool:
         """Whether every value is k/255 for a whole k."""
-        return self._first[0] == np.uint8
+        return self._first[1] == np.uint8
 
     @property
     def levels(self) -> int | None:
@@ -77,18 +88,26 @@ class Dataset(ABC):
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         raw, label = self.stored(row)
+        array, number = self._converted(row, raw, label)
         try:
-            array = _as_input(raw)
             self._check_like_first(raw.dtype, array)
-            return Example(str(row), array, self._class_number(label))
+        except InputError as error:
+            raise InputError(f"Row {row} of {self.description} {error}") from error
+        return Example(str(row), array, number)
+
+    def _converted(self, row: int, raw: NDArray[Any], label: Any) -> tuple[NDArray[np.float32], int]:
+        """What is stored in a row, as an input and its class."""
+        try:
+            return _as_input(raw), self._class_number(label)
         except InputError as error:
             raise InputError(f"Row {row} of {self.description} {error}") from error
 
     def _check_like_first(self, dtype: np.dtype[Any], array: NDArray[np.float32]) -> None:
-        if array.shape != self.shape:
-            raise InputError(f"has shape {array.shape} and row 0 has {self.shape}: make all alike (`resize`, `crop`).")
-        if dtype != self._first[0]:
-            raise InputError(f"is {dtype} and row 0 is {self._first[0]}: store all rows as one type.")
+        row, first, shape = self._first
+        if array.shape != shape:
+            raise InputError(f"has shape {array.shape} and row {row} has {shape}: make all alike (`resize`, `crop`).")
+        if dtype != first:
+            raise InputError(f"is {dtype} and row {row} is {first}: store all rows as one type.")
         if not np.isfinite(array).all():
             raise InputError("holds NaN or infinite values: remove or repair it.")
 

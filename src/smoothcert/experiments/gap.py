@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from smoothcert.attacks import pgd, smoothed_pgd
 from smoothcert.certificate import certificates
 from smoothcert.classifier import SmoothedClassifier
-from smoothcert.data import Dataset, digits, select
+from smoothcert.data import Dataset, Example, digits, select
 from smoothcert.experiments.reproduction import SEED, Result, Scale, Stage, canvas, digits_network
 from smoothcert.lipschitz import product
 from smoothcert.plan import Question, Softmax
@@ -112,17 +113,22 @@ def _attacks(defence: Defence, stage: Stage) -> dict[str, list[float]]:
     """Accuracy under ℓ2 PGD: 40 steps of 0.2 on the network, as in the paper, and on the smoothed classifier."""
     examples = [defence.data[row] for row in select(defence.data, skip=defence.skip, limit=defence.attacked)]
     smoothed = SmoothedClassifier(defence.model, sigma=SIGMA, num_classes=10, engine="torch", seed=SEED)
-    norms: dict[str, list[NDArray[np.float64]]] = {"PGD, network": [], "PGD, smoothed": []}
+    norms: dict[str, list[float]] = {"PGD, network": [], "PGD, smoothed": []}
+
+    def attack(chunk: list[Example]) -> dict[str, list[float]]:
+        xs, labels = [e.array for e in chunk], [e.label for e in chunk]
+        network = pgd(defence.model, xs, labels, defence.eps)
+        whole = smoothed_pgd(smoothed, xs, labels, defence.eps, draws=8, steps=10, n=200)
+        return {"PGD, network": network.norms.tolist(), "PGD, smoothed": whole.norms.tolist()}
+
     for start in range(0, len(examples), CHUNK):
         chunk = examples[start : start + CHUNK]
-        xs, labels = [e.array for e in chunk], [e.label for e in chunk]
-        norms["PGD, network"].append(pgd(defence.model, xs, labels, defence.eps).norms)
-        found = smoothed_pgd(smoothed, xs, labels, defence.eps, draws=8, steps=10, n=200)
-        norms["PGD, smoothed"].append(found.norms)
+        part = f"gap-attacks-{defence.name}-{SIGMA:g}-skip{defence.skip}-{start}-{len(chunk)}"
+        for name, found in stage.kept(part, defence.model, partial(attack, chunk)).items():
+            norms[name] += found
         done = start + len(chunk)
         stage.progress("attacking", done, done / len(examples), "inputs")
-    whole = {name: np.concatenate(parts) for name, parts in norms.items()}
-    return {name: [float((found > e).mean()) for e in defence.eps] for name, found in whole.items()}
+    return {name: [float((np.array(found) > e).mean()) for e in defence.eps] for name, found in norms.items()}
 
 
 def _figure(won: dict[str, NDArray[np.float64]], attacks: dict[str, list[float]], eps: NDArray[np.float64]) -> object:

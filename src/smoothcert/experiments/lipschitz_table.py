@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from smoothcert.modules import device_of
 SIGMAS = (0.0, 0.12, 0.25, 0.5, 1.0)
 INPUTS = {Scale.SMOKE: 20, Scale.CPU: 100, Scale.PAPER: 1_000}
 BATCH = 50
+METHODS: tuple[Literal["fourier"], Literal["power"]] = ("fourier", "power")
 
 
 def networks(stage: Stage) -> Iterator[tuple[str, float, torch.nn.Module]]:
@@ -28,6 +31,15 @@ def networks(stage: Stage) -> Iterator[tuple[str, float, torch.nn.Module]]:
             yield arch, sigma, stage.network(arch, sigma)
 
 
+def _local(model: torch.nn.Module, inputs: torch.Tensor) -> list[float]:
+    values: list[float] = local(model, inputs.to(device_of(model)), radius=0.15).tolist()
+    return values
+
+
+def _product(model: torch.nn.Module, shape: tuple[int, ...], method: Literal["fourier", "power"]) -> float:
+    return product(model, shape, method).value
+
+
 def lipschitz_table(stage: Stage) -> Result:
     """For each network the mean and the largest local estimate of its scores in B(x, 0.15), and its product bounds."""
     data: Dataset = digits(train=False) if stage.scale is Scale.SMOKE else stage.cifar10()
@@ -37,14 +49,16 @@ def lipschitz_table(stage: Stage) -> Result:
     rows, numbers = [], []
     for name, sigma, model in networks(stage):
         model.eval()
-        pieces = []
-        for done, piece in enumerate(torch.split(inputs, BATCH)):
-            pieces.append(local(model, piece.to(device_of(model)), radius=0.15).cpu())
-            stage.progress(
-                f"{name} σ={sigma:g}", (done + 1) * BATCH, min(1.0, (done + 1) * BATCH / len(inputs)), "inputs"
-            )
-        estimates = torch.cat(pieces)
-        bounds = {m: product(model, tuple(inputs.shape[1:]), m).value for m in ("fourier", "power")}
+        found: list[float] = []
+        for piece in torch.split(inputs, BATCH):
+            part = f"lipschitz-table-{name}-{sigma:g}-{len(inputs)}-{len(found)}"
+            found += stage.kept(part, model, partial(_local, model, piece))
+            stage.progress(f"{name} σ={sigma:g}", len(found), len(found) / len(inputs), "inputs")
+        estimates = np.array(found)
+        shape = tuple(inputs.shape[1:])
+        bounds = {
+            m: stage.kept(f"product-{name}-{sigma:g}-{m}", model, partial(_product, model, shape, m)) for m in METHODS
+        }
         numbers.append(
             {
                 "model": name,

@@ -25,7 +25,7 @@ from smoothcert.models import load_model
 from smoothcert.modules import require_module
 from smoothcert.plan import Kind
 from smoothcert.report.figure import STYLE
-from smoothcert.sampling.engines import Engines
+from smoothcert.sampling.engines import Engines, open_engine
 
 SEED = 0
 BUILT_IN = "the claims are about torch modules: name a built-in network."
@@ -61,6 +61,16 @@ class Stage:
     def meter(self, what: str) -> Callable[[int, float], None]:
         """Progress of one part, by its name."""
         return lambda draws, done: self.progress(what, draws, done, "draws")
+
+    def kept(self, what: str, model: torch.nn.Module, compute: Callable[[], Any]) -> Any:
+        """What was computed of the model under this name before, or is now: JSON values, kept in `out`."""
+        weights = open_engine(model).fingerprint
+        path = self.out / "kept" / f"{self.scale.value}-{what}-{weights[:16]}.json"
+        if not path.exists():
+            value = compute()
+            path.parent.mkdir(exist_ok=True)
+            write_text(path, json.dumps(value))
+        return json.loads(path.read_text())
 
     def cifar10(self) -> Dataset:
         """The test images."""

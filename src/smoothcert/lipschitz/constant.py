@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.local import local
 from smoothcert.lipschitz.product import product
-from smoothcert.modules import device_of, evaluating, require_module
+from smoothcert.modules import device_of, evaluated, require_module
 
 PRODUCT, LOCAL = "product", "local"
 LEAST = 1e-9  # a flat network, or a search that found no slope: a radius needs a positive constant
@@ -29,8 +29,7 @@ def check_source(lipschitz: float | str | None, model: Any) -> None:
 def scores_constant(lipschitz: float | str | None, model: Any, shape: Sequence[int]) -> float | None:
     """The ℓ2 constant of the scores: what the caller vouches for, or proved from the layers; None of a local one."""
     if lipschitz == PRODUCT:
-        with evaluating(require_module(model, NEEDS_LAYERS)):
-            value = product(model, shape).value
+        value = product(evaluated(require_module(model, NEEDS_LAYERS)), shape).value
         if not 0 < value < math.inf:
             raise InputError(f"the product of the layers is {value}, which gives no radius: leave out the constant.")
         return value
@@ -39,7 +38,6 @@ def scores_constant(lipschitz: float | str | None, model: Any, shape: Sequence[i
 
 def local_constants(model: Any, arrays: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
     """The constant of the scores near each of the inputs, estimated from below (`lipschitz.local`)."""
-    module = require_module(model, NEEDS_LAYERS)
-    with evaluating(module):
-        values = local(module, torch.from_numpy(np.stack(arrays)).to(device_of(module)))
+    module = evaluated(require_module(model, NEEDS_LAYERS))
+    values = local(module, torch.from_numpy(np.stack(arrays)).to(device_of(module)))
     return np.array([max(float(value), LEAST) for value in values])

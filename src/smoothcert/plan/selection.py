@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smoothcert.checks import check_whole
@@ -26,7 +27,9 @@ def shard_of(text: str) -> tuple[int, int]:
 class Selection:
     """Every `skip`-th input of a data set, at most `limit`, of these the i-th of k parts: every k-th from the i-th on.
 
-    `data`, `preprocessing` and `total` say what was found there: the fingerprint and how many inputs.
+    The rest says what was found there: `data` is the fingerprint of the data set, `inputs` that of the inputs
+    themselves and their labels, read before the first draw; `broken` are the rows that are left out, and `total` says
+    how many inputs there are without them.
     """
 
     skip: int = option(1, help="Take every k-th input.", panel=INPUTS)
@@ -37,8 +40,13 @@ class Selection:
         panel="Many machines",
         parse=shard_of,
     )
+    skip_broken: bool = option(
+        False, help="Go on without inputs that cannot be read or certified, and keep their list.", panel=INPUTS
+    )
     data: str = ""
     preprocessing: str = ""
+    inputs: str = ""
+    broken: tuple[int, ...] = ()
     total: int = 0
 
     def __post_init__(self) -> None:
@@ -54,8 +62,10 @@ class Selection:
         i, k = (n if isinstance(n, int) and not isinstance(n, bool) else 0 for n in numbers)
         if not 1 <= i <= k:
             raise InputError(f"a shard is i/k with 1 ≤ i ≤ k, such as 2/8, got {self.shard!r}.")
+        if self.skip_broken:
+            raise InputError("shards are parts of one selection: mend broken inputs, and leave out `skip_broken`.")
 
-    def rows(self, dataset: Dataset) -> range:
+    def rows(self, dataset: Dataset) -> Sequence[int]:
         """The rows of the data set that are selected.
 
         >>> from smoothcert.data import digits
@@ -66,11 +76,18 @@ class Selection:
         if not rows:
             raise InputError("the data set has no inputs to certify: check the path, `skip` and `limit`.")
         if self.shard is None:
-            return rows
+            left_out = frozenset(self.broken)
+            return [row for row in rows if row not in left_out] if left_out else rows
         i, k = self.shard
         if k > len(rows):
             raise InputError(f"there are {len(rows)} inputs: split them into at most as many shards, not {k}.")
         return rows[i - 1 :: k]
+
+    def as_in(self, earlier: Selection) -> Selection:
+        """With what an earlier first pass found: what is left out, and the inputs to compare with."""
+        return dataclasses.replace(
+            self, inputs=earlier.inputs, broken=earlier.broken, total=self.total - len(earlier.broken)
+        )
 
     def of(self, dataset: Dataset) -> Selection:
         """With what is found in the data set."""

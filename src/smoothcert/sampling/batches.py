@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothcert.errors import InputError
+from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.blocks import BLOCK
 from smoothcert.sampling.engines import Engine
 
@@ -27,6 +28,7 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
     than the device has. Sizes that would cut a block in pieces are taken only where no other was tried.
     """
     if isinstance(batch, int):
+        _require_room(batch, engine, x)
         return batch
     rates: dict[int, float] = {}
     with engine.ready():
@@ -37,6 +39,8 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
                 rates[size] = 1 / (1 / _rate(engine, x, size) + PYTHON / size)
             except torch.cuda.OutOfMemoryError:
                 break
+            except RunError:
+                raise
             except Exception as error:
                 if rates:
                     break  # the smaller sizes work
@@ -50,6 +54,28 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
             return _largest_that_fits(engine, x)
     rates = {size: rate for size, rate in rates.items() if size % BLOCK == 0} or rates
     return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
+
+
+def _require_room(batch: int, engine: Engine, x: NDArray[np.float32]) -> None:
+    """Refuses a batch whose rows alone, with their noise, take more memory than the device has.
+
+    Linux promises memory that it does not have, and ends the process that uses it.
+    """
+    needed, there = 2 * batch * x.nbytes * engine.lanes, _memory(engine.device)
+    if there is not None and needed > there:
+        raise InputError(
+            f"batches of {batch:,} inputs take {needed / 1e9:,.1f} GB before the model has run, and {engine.device} "
+            f"has {there / 1e9:,.1f} GB: choose a smaller `batch`."
+        )
+
+
+def _memory(device: torch.device) -> int | None:
+    """Bytes of memory that the device has in all, where that can be told."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    if device.type != "cpu" or "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _largest_that_fits(engine: Engine, x: NDArray[np.float32]) -> int:

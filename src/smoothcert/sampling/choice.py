@@ -37,10 +37,6 @@ class ThisProcess:
     def identity(self) -> Identity:
         return self.engine.identity
 
-    @property
-    def fingerprint(self) -> str:
-        return self.engine.fingerprint
-
     def executor(self, inputs: Callable[[int], Input], job: Job) -> Executor:
         return Executor(self.engine, inputs, job)
 
@@ -66,7 +62,7 @@ def choose_engine(
     """
     if not isinstance(engines.model, torch.nn.Module):
         engine = engines.open()
-        return ThisProcess(engine, choose_batch(batch, engine, x), f"engine {engine.identity}")
+        return here(engines, name, choose_batch(batch, engine, x), f"engine {engine.identity}")
     engine, eager = engines.open("torch" if name == "auto" else name), engines.open()
     # The compiler takes a minute for each batch shape: eager PyTorch finds the shape.
     rows = choose_batch(batch, eager if name.startswith("compile") else engine, x)
@@ -74,9 +70,9 @@ def choose_engine(
     if name != "auto":
         if name != "torch" and BF16 not in name:
             contest.require(name)
-        return ThisProcess(_guarded(engine), rows, f"engine {name}, as asked for")
+        return here(engines, name, rows, f"engine {name}, as asked for")
     if draws < FEW * rows or not contest.measure(["torch"]):
-        return ThisProcess(_guarded(eager), rows, "engine torch: too few draws to measure others")
+        return here(engines, "torch", rows, "engine torch: too few draws to measure others")
     cpu = eager.device.type == "cpu"
     if contest.estimate(draws) > VARIANTS_PAY:
         contest.measure(EAGER)
@@ -89,11 +85,13 @@ def choose_engine(
     best, winner = contest.best, engines.open(contest.best)
     if best not in ("torch", "compile"):
         rows = choose_batch(batch, winner, x)
-    return ThisProcess(_guarded(winner), rows, contest.reason())
+    return here(engines, best, rows, contest.reason())
 
 
-def _guarded(engine: Engine) -> Engine:
-    return HalvingEngine(engine) if engine.device.type == "cuda" else engine
+def here(engines: Engines, name: str, batch: int, reason: str) -> ThisProcess:
+    """The engine of that name in this process; on CUDA guarded against memory that is taken away later."""
+    engine = engines.open(name)
+    return ThisProcess(HalvingEngine(engine) if engine.device.type == "cuda" else engine, batch, reason)
 
 
 class _Contest:
@@ -103,8 +101,14 @@ class _Contest:
         self.engines = engines
         self.rates: dict[str, float] = {}
         self.failures: dict[str, str] = {}
-        noise = torch.randn((rows, *x.shape), generator=torch.Generator().manual_seed(0))
-        self.rows = (torch.from_numpy(x) + sigma * noise).to(engines.open().device)
+        try:
+            noise = torch.randn((rows, *x.shape), generator=torch.Generator().manual_seed(0))
+            self.rows = (torch.from_numpy(x) + sigma * noise).to(engines.open().device)
+        except RuntimeError as error:  # torch has no type of its own for memory of the CPU
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"there is no memory for a batch of {rows:,} ({reason}): choose a smaller `batch`."
+            ) from None
 
     @property
     def best(self) -> str:

@@ -26,10 +26,6 @@ class Machine(Protocol):
     def identity(self) -> Identity: ...
 
     @property
-    def fingerprint(self) -> str:
-        """A hash of the model's weights, or a name where there are none to hash."""
-
-    @property
     def batch(self) -> int: ...
 
     @property

@@ -61,7 +61,30 @@ def connected(cluster: Cluster) -> Iterator[Any]:
             raise InputError(f"Ray would listen to the network: set {LOOPBACK}=0 before Ray is imported.")
         yield ray
     finally:
-        ray.shutdown()
+        if dead_service(ray) is None:
+            ray.shutdown()
+
+
+def dead_service(ray: Any) -> str | None:
+    """A service of Ray's that this process needs and that is gone: Ray would end the process without a word.
+
+    A client (ray://) needs none here; it learns of it by an error.
+    """
+    node = getattr(ray._private.worker, "_global_node", None)
+    if node is None:
+        return None
+    host, _, port = node.gcs_address.rpartition(":")
+    places = {"GCS": (socket.AF_INET, (host, int(port))), "raylet": (socket.AF_UNIX, node.raylet_socket_name)}
+    for name, (family, address) in places.items():
+        with socket.socket(family) as connection:
+            connection.settimeout(1.0)
+            try:
+                connection.connect(address)
+            except (ConnectionRefusedError, FileNotFoundError):
+                return name
+            except OSError:
+                pass  # busy, or another kind of address: nobody can tell
+    return None
 
 
 def _import_ray(loopback: bool) -> Any:

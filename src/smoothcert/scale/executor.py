@@ -21,13 +21,14 @@ AHEAD = 32
 
 @dataclass(eq=False)
 class Task:
-    """A call of a method of any worker; `answer` is there once `done`."""
+    """A call of a method of any worker, about so many blocks; `answer` is there once `done`."""
 
     method: str
     arguments: tuple[Any, ...]
     tries: int = 0
     done: bool = False
     answer: Any = None
+    blocks: int = 0
 
 
 class Pool(Protocol):
@@ -42,7 +43,7 @@ class Pool(Protocol):
     @property
     def has_idle(self) -> bool: ...
 
-    def submit(self, method: str, *arguments: Any) -> Task: ...
+    def submit(self, method: str, *arguments: Any, blocks: int = 0) -> Task: ...
 
     def wait(self) -> None: ...
 
@@ -107,7 +108,7 @@ class ClusterExecutor:
 
     def _send(self, blocks: list[Block]) -> Chunk:
         inputs = {b.position: self._input(b.position) for b in blocks}
-        return Chunk(set(inputs), self.workers.submit("draw", blocks, inputs, self.job))
+        return Chunk(set(inputs), self.workers.submit("draw", blocks, inputs, self.job, blocks=len(blocks)))
 
     def _answered(self, chunks: list[Chunk]) -> Iterator[Votes]:
         """Takes out the chunks that are answered and have no input in common with an earlier one that is not."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
@@ -18,12 +20,13 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, RunError
+from smoothcert.leaving import leave
 from smoothcert.modules import Model
 from smoothcert.plan import Cluster
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.executor import Job
 from smoothcert.sampling.identity import Identity
-from smoothcert.scale.cluster import connected
+from smoothcert.scale.cluster import connected, dead_service
 from smoothcert.scale.executor import ClusterExecutor, Task
 from smoothcert.scale.worker import Common, Worker
 
@@ -36,18 +39,29 @@ DEPTH = 2
 TRIES = 8
 """Workers that may die over one task before the task itself is to blame."""
 
+SLOW, LEAST_SECONDS = 20, 10.0
+"""A chunk is drawn elsewhere when its blocks take so many times the median, and at least so many seconds."""
+
+SERVICES_SECONDS, GIVEN_SECONDS = 1.0, 5.0
+"""How often it is seen to that Ray itself lives, and how long a run has to end when it does not."""
+
 PATIENCE = 300.0
 """Seconds without any worker before the run ends; it can be resumed."""
 
 
 @dataclass(eq=False)
 class _Member:
-    """A worker as the driver sees it; tasks are given to it from when it has said what it is."""
+    """A worker as the driver sees it; tasks are given to it from when it has said what it is.
+
+    `since` is when the task that it is at began, as far as the driver can tell.
+    """
 
     actor: Any
     tasks: int = 0
     ready: bool = False
     dead: bool = False
+    since: float = 0.0
+    answers: int = 0
 
 
 class Workers:
@@ -58,19 +72,29 @@ class Workers:
     """
 
     def __init__(
-        self, cluster: Cluster, model: Model, engine: str = "auto", batch: int | str = "auto", x: Rows | None = None
+        self,
+        cluster: Cluster,
+        model: Model,
+        engine: str = "auto",
+        batch: int | str = "auto",
+        x: Rows | None = None,
+        fingerprint: str | None = None,
     ) -> None:
-        self.cluster, self._stack = cluster, ExitStack()
+        self.cluster, self._fingerprint, self._stack = cluster, fingerprint, ExitStack()
         self._members: list[_Member] = []
         self._queue: deque[Task] = deque()
         self._calls: dict[Any, tuple[_Member, Task | None]] = {}
         self._identity: Common | None = None
         self._asked_at, self._told_to_wait = monotonic(), False
         self._stillborn = 0
+        self._closed, self._gone = Event(), ""
+        self._paces: deque[float] = deque(maxlen=101)
         model = _movable(model, cluster)
         try:
             self._ray = ray = self._stack.enter_context(connected(cluster))
             self._stack.callback(self._dismiss)
+            self._stack.callback(self._closed.set)
+            Thread(target=self._watch_services, name="services", daemon=True).start()
             reference = self._put(model)
             self._open = (lambda: ray.get(reference)), engine
             self._remote = ray.remote(Worker).options(num_cpus=cluster.cpus, num_gpus=cluster.gpus)
@@ -96,12 +120,6 @@ class Workers:
         return self._identity.engine
 
     @property
-    def fingerprint(self) -> str:
-        """The model's, as in one process."""
-        assert self._identity is not None
-        return self._identity.model
-
-    @property
     def reason(self) -> str:
         return f"engine {self.identity}, {self.size} workers on {self.cluster}"
 
@@ -120,9 +138,9 @@ class Workers:
             self.wait()
         return task.answer
 
-    def submit(self, method: str, *arguments: Any) -> Task:
+    def submit(self, method: str, *arguments: Any, blocks: int = 0) -> Task:
         """The call of a worker's method, to be answered by and by."""
-        task = Task(method, arguments)
+        task = Task(method, arguments, blocks=blocks)
         self._queue.append(task)
         self._assign()
         return task
@@ -144,6 +162,7 @@ class Workers:
 
     def wait(self) -> None:
         """Until a worker answers or dies, or a second passes."""
+        self._require_services()
         for call in self._ray.wait(list(self._calls), timeout=1.0)[0]:
             member, task = self._calls.pop(call)
             try:
@@ -154,11 +173,27 @@ class Workers:
                 self._lose(member, task, error)
             else:
                 self._take(member, task, answer)
+        self._look_for_hanging()
         self._assign()
         if any(m.ready for m in self._members):
             self._asked_at, self._told_to_wait = monotonic(), False
         else:
             self._be_patient()
+
+    def _watch_services(self) -> None:
+        """Notes that Ray itself has died. A call into it may never return then, and Ray would end the process without a
+        word: it is left with one."""
+        while not self._closed.wait(SERVICES_SECONDS):
+            service = dead_service(self._ray)
+            if service is not None:
+                self._gone = f"Ray's {service} has died on {self.cluster}: run the same command to go on."
+                if not self._closed.wait(GIVEN_SECONDS):
+                    leave(1, self._gone)
+                return
+
+    def _require_services(self) -> None:
+        if self._gone:
+            raise RunError(self._gone)
 
     def _put(self, model: Model) -> Any:
         try:
@@ -178,6 +213,8 @@ class Workers:
         free = [m for m in self._members if m.ready and m.tasks < DEPTH]
         while self._queue and free:
             member, task = min(free, key=lambda m: m.tasks), self._queue.popleft()
+            if member.tasks == 0:
+                member.since = monotonic()
             self._calls[getattr(member.actor, task.method).remote(*task.arguments)] = member, task
             member.tasks += 1
             free = [m for m in free if m.tasks < DEPTH]
@@ -186,7 +223,9 @@ class Workers:
         if task is None:
             self._welcome(member, answer)
         else:
-            member.tasks -= 1
+            if task.blocks:
+                self._paces.append((monotonic() - member.since) / task.blocks)
+            member.tasks, member.answers, member.since = member.tasks - 1, member.answers + 1, monotonic()
             task.done, task.answer, task.arguments = True, answer, ()
 
     def _welcome(self, member: _Member, identity: Common) -> None:
@@ -196,6 +235,8 @@ class Workers:
                 f"two workers differ, {identity} and {self._identity}: give all machines the same packages, model and "
                 f"kind of device."
             )
+        if self._fingerprint not in (None, identity.model):
+            raise InputError("the workers find another model than is here: give all machines the same file.")
         member.ready, self._stillborn = True, 0
 
     def _lose(self, member: _Member, task: Task | None, error: Exception) -> None:
@@ -220,6 +261,30 @@ class Workers:
                 f"needs more memory than there is, then run the same command to go on."
             )
         self._queue.appendleft(task)
+
+    def _look_for_hanging(self) -> None:
+        """A worker that takes far longer than others for its blocks has stopped, even if it lives.
+
+        The first task of a worker may take minutes, because its engine is built then.
+        """
+        if not self._paces:
+            return
+        pace, now = median(self._paces), monotonic()
+        for call, member, task in self._at_work():
+            allowed = max(SLOW * pace * task.blocks, LEAST_SECONDS if member.answers else PATIENCE)
+            if task.blocks and now - member.since > allowed and not self._ray.wait([call], timeout=0)[0]:
+                logger.warning("a worker hangs: its draws are given to others.")
+                for other, its_task in [(c, t) for c, (m, t) in reversed(self._calls.items()) if m is member]:
+                    del self._calls[other]
+                    self._lose(member, its_task, TimeoutError("it did not answer"))
+
+    def _at_work(self) -> list[tuple[Any, _Member, Task]]:
+        """The call that each worker is at: the oldest of its calls."""
+        first: dict[int, tuple[Any, _Member, Task]] = {}
+        for call, (member, task) in self._calls.items():
+            if task is not None:
+                first.setdefault(id(member), (call, member, task))
+        return list(first.values())
 
     def _be_patient(self) -> None:
         waited = monotonic() - self._asked_at
@@ -247,6 +312,8 @@ class Workers:
         return room
 
     def _dismiss(self) -> None:
+        if dead_service(self._ray) is not None:
+            return  # they end with it, and nobody is there to be told
         with suppress(Exception):  # a cluster that is gone has no workers either
             for member in self._members:
                 self._ray.kill(member.actor)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -69,8 +70,8 @@ class RunFile:
         self.path, self._db, self._held = path, connection, held
         self._ration = Ration(math.inf if held else READINGS * size_of(path.resolve()))
         self._pending: dict[tuple[int, Phase], list[Votes]] = {}
-        self._committed_at = monotonic()
-        self._used, self._gone = False, ""
+        self._committing, self._committed_at = Lock(), monotonic()
+        self._used, self._unwanted, self._gone = False, False, ""
         self._meta = self._read_meta()
         self.plan = plan or self._parsed(lambda text: schema.plan_from_json(text, self._version), "plan")
 
@@ -122,11 +123,13 @@ class RunFile:
 
     @classmethod
     def plan_of(cls, path: Path) -> Plan | None:
-        """The plan that the file declares, or None where there is no file or no plan yet."""
+        """The plan that the file declares, or None where there is no file or nothing in it yet."""
         if not os.path.isfile(path):
             return None
         try:
             with cls.open_to_read(path) as file:
+                if file.plan is None and file.drawn:
+                    raise RunError(damaged(path, "votes but no plan"))
                 return file.plan
         except Unused:
             return None
@@ -145,7 +148,17 @@ class RunFile:
             if self._held.named:
                 leave_log(self._db)
             self._db.close()
+            if self._unwanted and self._held.in_place:
+                self._held.path.unlink()
             self._held.release(self._used)
+
+    def settle(self) -> None:
+        """Brings what was committed into the one plain file, before it is closed and moved; there may be no room."""
+        with sqlite_errors(self.path):
+            self._db.execute("ROLLBACK")
+            leave_log(self._db)
+            if self._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+                raise RunError(f"{self.path.parent} has no room for a run: free some space and start it again.")
 
     def __enter__(self) -> RunFile:
         return self
@@ -172,7 +185,7 @@ class RunFile:
         """Writes the plan, before the first draw; what could not be read again is refused."""
         check_size(self.path, plan.selection.total, plan.classifier.num_classes)
         with sqlite_errors(self.path):
-            if any(self._db.execute(f"SELECT EXISTS (SELECT 1 FROM {t})").fetchone()[0] for t in ("inputs", "votes")):
+            if self.drawn:
                 raise RunError(damaged(self.path, "votes but no plan"))
         self._write_meta({"plan": schema.to_json(plan), "info": schema.to_json(info)})
         self.plan = plan
@@ -234,20 +247,21 @@ class RunFile:
             self.commit()
 
     def commit(self) -> None:
-        """Writes what is pending; after this returns, kill -9 loses none of it."""
-        if not self._db.in_transaction:
-            return  # SQLite has rolled back on its own, as it does on a full disk: nothing goes in without the rest
-        self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
-        with sqlite_errors(self.path):
-            self._pending = {}
-            if self._used:
-                self._db.execute("COMMIT")
-            else:
-                commit_first(self._db)
-                self._used = True
-            self._require_in_place()
-            self._db.execute("BEGIN IMMEDIATE")
-        self._committed_at = monotonic()
+        """Writes what is pending; after this returns, kill -9 loses none of it. Any thread may call it."""
+        with self._committing:
+            if not self._db.in_transaction:
+                return  # SQLite has rolled back on its own, as it does on a full disk: nothing goes in without the rest
+            self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
+            with sqlite_errors(self.path):
+                self._pending = {}
+                if self._used:
+                    self._db.execute("COMMIT")
+                else:
+                    commit_first(self._db)
+                    self._used = True
+                self._require_in_place()
+                self._db.execute("BEGIN IMMEDIATE")
+            self._committed_at = monotonic()
 
     def _require_in_place(self) -> None:
         """Says so where the file was moved, replaced or removed meanwhile; all that was committed is in a file."""
@@ -278,7 +292,28 @@ class RunFile:
                 yield join(pending[start:i])
                 start = i
 
+    def discard(self) -> None:
+        """Has the file removed when it is closed: nothing was drawn."""
+        self._unwanted = True
+
     # ---- reading
+
+    @property
+    def drawn(self) -> bool:
+        """Does it hold any votes that are committed or written?"""
+        with sqlite_errors(self.path):
+            return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM votes)").fetchone()[0])
+
+    def count_inputs(self) -> int:
+        with sqlite_errors(self.path):
+            return int(self._db.execute("SELECT count(*) FROM inputs").fetchone()[0])
+
+    def input(self, position: int) -> InputRecord | None:
+        """What is kept of an input, checked."""
+        select = f"SELECT {input_columns(self._db)} FROM inputs WHERE position = ?"
+        with sqlite_errors(self.path):
+            row = self._db.execute(select, (position,)).fetchone()
+        return None if row is None else self._checked(schema.unpack_input, row)
 
     def inputs(self) -> list[InputRecord]:
         """What is kept of each input, in order, checked."""

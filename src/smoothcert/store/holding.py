@@ -29,10 +29,7 @@ class Hold:
     def __init__(self, path: Path) -> None:
         """Makes the file where there is none. A link is followed to a run, but makes none."""
         self.path = path.resolve()
-        if path.is_symlink() and not path.exists():
-            raise InputError(f"{path} is a link to nothing: remove it or choose another `out`.")
-        if self.path.exists() and not self.path.is_file():
-            raise InputError(f"{path} cannot be opened (it is no plain file): choose another `out`.")
+        check_place(path)
         made = not self.path.exists()
         if not made and _file(self.path.stat()) in _held_here:
             raise RunError(_busy(path))
@@ -72,8 +69,8 @@ class Hold:
         """SQLite would write over a log that belongs to another file, and forget one that is elsewhere."""
         check_companions(self.path)
         header, log = Header(os.pread(self._descriptor, 72, 0)), log_of(self.path)
-        if not header and log.exists() and log.stat().st_size:
-            raise InputError(f"{log} has votes of a run that is not there: move it beside that run, or remove it.")
+        if not header:
+            _refuse_stray(log)
         if header.parted and not log.exists():
             raise RunError(parted(path))
 
@@ -100,6 +97,22 @@ class Hold:
                 path.unlink()
         os.close(self._descriptor)
         _held_here.discard(self.file)
+
+
+def check_place(path: Path) -> None:
+    """Refuses a name under which no run can be made, or beside which lies what is left of another."""
+    place = path.resolve()
+    if path.is_symlink() and not path.exists():
+        raise InputError(f"{path} is a link to nothing: remove it or choose another `out`.")
+    if place.exists() and not place.is_file():
+        raise InputError(f"{path} cannot be opened (it is no plain file): choose another `out`.")
+    if not place.exists():
+        _refuse_stray(log_of(place))
+
+
+def _refuse_stray(log: Path) -> None:
+    if log.exists() and log.stat().st_size:
+        raise InputError(f"{log} has votes of a run that is not there: move it beside that run, or remove it.")
 
 
 def keep_log(connection: sqlite3.Connection) -> None:

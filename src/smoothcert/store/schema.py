@@ -81,6 +81,20 @@ class InputRecord:
     digest: str | None = None
 
 
+class InputsHash:
+    """A hash of inputs in their order: of id, label and values of each, and of nothing else."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, record: InputRecord) -> None:
+        self._digest.update(f"{record.id}\0{record.label}\0{record.digest}\n".encode())
+
+    @property
+    def fingerprint(self) -> str:
+        return f"inputs-1:{self._digest.hexdigest()}"
+
+
 def to_json(written: Plan | Info) -> str:
     return json.dumps(record(written))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from smoothcert.errors import InputError
@@ -16,6 +16,7 @@ from smoothcert.plan import differences
 from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_run
 from smoothcert.store.run import Run
+from smoothcert.store.schema import InputsHash
 
 MOST_NAMED = 100
 """Missing shards that a message names: a forged file may be one of any number."""
@@ -29,7 +30,7 @@ def merge_runs(shards: Sequence[str | Path], out: str | Path) -> Run:
     total = sum(parts)
     if parts != [len(range(i, total, k)) for i in range(k)]:
         raise InputError("the shards do not divide one set of inputs evenly: certify them from the same data.")
-    selection = dataclasses.replace(runs[0].plan.selection, shard=None, total=total)
+    selection = dataclasses.replace(runs[0].plan.selection, shard=None, total=total, inputs=_fingerprint(runs))
     plan = dataclasses.replace(runs[0].plan, selection=selection)
     info = dataclasses.replace(runs[0].info, command=f"smoothcert merge, of {k} files by: {runs[0].info.command}")
     with new_run(Path(out), plan, info) as merged:
@@ -43,6 +44,18 @@ def merge_runs(shards: Sequence[str | Path], out: str | Path) -> Run:
                 merged.add_constants({offset + k * p: value for p, value in file.constants().items()})
                 merged.write_votes(dataclasses.replace(v, position=offset + k * v.position) for v in file.votes())
     return Run(out)
+
+
+def _fingerprint(runs: list[Run]) -> str:
+    """That of the inputs of all shards in the order of the run; files of older formats have none."""
+    if not all(run.plan.selection.inputs for run in runs):
+        return ""
+    hashed = InputsHash()
+    for records in zip_longest(*(run.inputs for run in runs)):
+        for record in records:
+            if record is not None:
+                hashed.add(record)
+    return hashed.fingerprint
 
 
 def _in_order(runs: list[Run]) -> list[Run]:
@@ -69,11 +82,11 @@ def _in_order(runs: list[Run]) -> list[Run]:
 
 
 def _require_one_run(first: Run, other: Run) -> None:
-    """Everything that was declared must agree, but the number of the shard and how many inputs it has."""
+    """Everything that was declared must agree, but the number of the shard, its inputs and how many they are."""
     for name, ours, theirs in differences(first.plan, other.plan):
         if name == "shard":
             ours, theirs = ours and ours[1], theirs and theirs[1]
-        if name != "total" and ours != theirs:
+        if name not in ("total", "inputs") and ours != theirs:
             raise InputError(
                 f"{first.path} and {other.path} are shards of different runs ({_of(name)} {ours} and {theirs}): "
                 f"give those of one."

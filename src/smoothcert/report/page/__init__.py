@@ -191,7 +191,7 @@ def _made(run: Run) -> list[tuple[str, str]]:
         "preprocessing": selection.preprocessing,
         "engine": f"{setting.engine}, batches of {setting.batch}" if isinstance(setting.engine, Identity) else "",
         "classifier fingerprint": classifier.model,
-        "inputs fingerprint": selection.data,
+        "inputs fingerprint": selection.inputs or selection.data,
         "versions": ", ".join(f"{name} {number}" for name, number in info.versions.items()),
     }
     return [(key, value) for key, value in record.items() if value]

@@ -7,6 +7,7 @@ that runs.
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 
 import torch
 
@@ -52,13 +53,15 @@ class Engines:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._opened: dict[str, Engine] = {}
+        self._opening = Lock()
 
     def open(self, name: str = "torch") -> Engine:
         """The engine of that name; "auto" is plain eager PyTorch here."""
         name = "torch" if name == "auto" else name
-        if name not in self._opened:
-            self._opened[name] = open_engine(self.model, name)
-        return self._opened[name]
+        with self._opening:
+            if name not in self._opened:
+                self._opened[name] = open_engine(self.model, name)
+            return self._opened[name]
 
 
 def name_of(identity: Identity) -> str:

@@ -28,7 +28,7 @@ class Engine(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the model's weights, or a name where there are none to hash."""
+        """A hash of the model's weights, or a name where there are none to hash: what may change while it is used."""
 
     def ready(self) -> AbstractContextManager[object]: ...
 

@@ -18,7 +18,7 @@ class CompiledEngine(ModuleEngine):
 
     def build(self, batch: torch.Tensor) -> Network:
         # A copy, because freezing keeps the weights it has seen, and torch keeps what it compiled for a module.
-        network: Network = torch.compile(deepcopy(self.module), dynamic=False, options={"freezing": True})
+        network: Network = torch.compile(deepcopy(self._own), dynamic=False, options={"freezing": True})
         try:
             network(batch)
         except Exception as error:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from smoothcert.errors import InputError
+from smoothcert.modules import no_exit
 from smoothcert.sampling.identity import Identity
 
 
@@ -29,7 +30,8 @@ class FunctionEngine:
         return nullcontext()
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        output = np.asarray(self.function(batch.numpy()))
+        with no_exit():
+            output = np.asarray(self.function(batch.numpy()))
         if output.dtype.kind not in "iuf":
             raise InputError(
                 f"the model returned values of type {output.dtype}: it must return numeric scores (N, classes) or "

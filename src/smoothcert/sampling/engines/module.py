@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.modules import device_of, evaluating
+from smoothcert.modules import device_of, evaluated, no_exit, one_thread
 from smoothcert.sampling.identity import Identity
 
 Network = Callable[[torch.Tensor], torch.Tensor]
@@ -35,10 +35,11 @@ def shortened(device: str) -> str:
 
 
 class ModuleEngine(ABC):
-    """A torch module in evaluation mode, without gradients; both are restored afterwards.
+    """A copy of a torch module in evaluation mode, without gradients; the module itself is left as it is.
 
-    A subclass says in `build` what runs in place of the module: made for the first batch, and made again when the
-    module's weights have changed since. `bf16` is torch's autocast.
+    The copy shares the module's tensors, and is made anew when the first of those who are `ready` at once comes in. A
+    subclass says in `build` what runs in its place: made for the first batch, and again when the weights have changed
+    since. `bf16` is torch's autocast.
     """
 
     family: ClassVar[str]
@@ -52,7 +53,8 @@ class ModuleEngine(ABC):
         self.module, self.options = module, options
         self.device = device_of(module)
         self.lanes = torch.get_num_threads() if self.device.type == "cpu" and self.one_thread_each() else 1
-        self._building = Lock()
+        self._lock, self._users = Lock(), 0
+        self._own = module
         self._network: Network | None = None
         self._built_from = ""
 
@@ -80,7 +82,7 @@ class ModuleEngine(ABC):
 
     @abstractmethod
     def build(self, batch: torch.Tensor) -> Network:
-        """What runs batches of this shape."""
+        """What runs batches of this shape in place of `self._own`."""
 
     @property
     def fingerprint(self) -> str:
@@ -94,25 +96,28 @@ class ModuleEngine(ABC):
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        threads = torch.get_num_threads()
-        if self._network not in (None, self.module) and self._built_from != self.fingerprint:
-            self._network = None
-        with evaluating(self.module):
-            try:
-                if self.lanes > 1:
-                    torch.set_num_threads(1)
+        with self._lock:
+            if self._users == 0:
+                self._own = evaluated(self.module)
+                if not self._built_from or self._built_from != self.fingerprint:
+                    self._network = None
+            self._users += 1
+        try:
+            with one_thread() if self.lanes > 1 else nullcontext():
                 yield
-            finally:
-                torch.set_num_threads(threads)
+        finally:
+            with self._lock:
+                self._users -= 1
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
         bf16 = torch.autocast(self.device.type, torch.bfloat16) if BF16 in self.options else nullcontext()
-        with torch.inference_mode(), bf16:
-            with self._building:
+        with torch.inference_mode(), bf16, no_exit():
+            with self._lock:
                 if self._network is None:
                     self._network = self.build(batch)
-                    self._built_from = "" if self._network is self.module else self.fingerprint
-            output = self._network(batch)
+                    self._built_from = "" if self._network is self._own else self.fingerprint
+                network = self._network
+            output = network(batch)
         if not isinstance(output, torch.Tensor):
             raise InputError(
                 f"the model returned {type(output).__name__}, not a tensor: wrap it so that it returns the scores."

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from smoothcert.errors import InputError
+from smoothcert.modules import one_thread
 from smoothcert.sampling.engines.module import ModuleEngine, Network
 from smoothcert.sampling.identity import Identity
 
@@ -45,14 +46,14 @@ class OnnxEngine(ModuleEngine):
         name = "the exported model"
         if len(batch) > 1:  # torch.export takes a batch of one for a constant
             try:
-                return Graph(_export(self.module, batch.shape, {0: torch.export.Dim("batch")}), name)
+                return Graph(_export(self._own, batch.shape, {0: torch.export.Dim("batch")}), name)
             except InputError:
                 pass
-        graphs = {batch.shape: Graph(_export(self.module, batch.shape), name)}
+        graphs = {batch.shape: Graph(_export(self._own, batch.shape), name)}
 
         def by_shape(rows: torch.Tensor) -> torch.Tensor:
             if rows.shape not in graphs:
-                graphs[rows.shape] = Graph(_export(self.module, rows.shape), name)
+                graphs[rows.shape] = Graph(_export(self._own, rows.shape), name)
             return graphs[rows.shape](rows)
 
         return by_shape
@@ -82,12 +83,8 @@ class OnnxFileEngine:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with one_thread():
             yield
-        finally:
-            torch.set_num_threads(threads)
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
         with self._opening:

@@ -29,7 +29,7 @@ class TorchEngine(ModuleEngine):
         return LANES in self.options
 
     def build(self, batch: torch.Tensor) -> Network:
-        network = self.module
+        network = self._own
         with torch.inference_mode(False), torch.no_grad():
             if FOLDED in self.options:
                 network = fold_batch_norms(network)

@@ -1,0 +1,180 @@
+"""A hash of a Python object: of its values, and of the code behind it as far as it is the user's own."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME")
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+class Description:
+    """Values are added one by one. `opaque` are the types of objects whose inside cannot be seen.
+
+    Code is the bytecode of functions with their defaults, what they close over and the globals that they name. Of
+    modules, and of what the standard library or installed packages define, the name stands for the code.
+    """
+
+    def __init__(self) -> None:
+        self.opaque: set[str] = set()
+        self._digest = hashlib.sha256()
+        self._met: dict[int, tuple[int, Any]] = {}  # objects are held, so that no other one gets the id
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+    def add(self, value: Any) -> None:
+        """The value and all that it holds; what was met before stands by its number."""
+        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+            self._write(type(value).__name__, repr(value))
+            return
+        if id(value) in self._met:
+            self._write("again", str(self._met[id(value)][0]))
+            return
+        self._met[id(value)] = len(self._met), value
+        self._write("a", type(value).__qualname__)
+        next((add for kind, add in KINDS if isinstance(value, kind)), Description._add_object)(self, value)
+
+    def _write(self, *words: str) -> None:
+        self._digest.update("\0".join(words).encode("utf-8", "surrogatepass") + b"\n")
+
+    def _add_tensor(self, value: torch.Tensor) -> None:
+        for part in tensor_bytes(value):
+            self._digest.update(part)
+
+    def _add_array(self, value: np.ndarray[Any, Any] | np.generic) -> None:
+        self._write(str(value.dtype), str(value.shape))
+        if value.dtype.hasobject:
+            self._add_sequence(np.asarray(value).ravel().tolist())
+        else:
+            self._digest.update(np.ascontiguousarray(value).tobytes())
+
+    def _add_sequence(self, values: Any) -> None:
+        self._write(str(len(values)))
+        for value in values:
+            self.add(value)
+
+    def _add_set(self, values: Any) -> None:
+        self._add_sequence(sorted(values, key=repr))
+
+    def _add_mapping(self, values: Any) -> None:
+        self._write(str(len(values)))
+        for key, value in values.items():
+            self.add(key)
+            self.add(value)
+
+    def _add_name(self, value: Any) -> None:
+        self._write(str(getattr(value, "__module__", "")), getattr(value, "__qualname__", value.__name__))
+
+    def _add_code(self, code: CodeType) -> None:
+        self._digest.update(code.co_code)
+        self._write(*code.co_names)
+        self._add_sequence([set(c) if isinstance(c, frozenset) else c for c in code.co_consts])
+
+    def _add_function(self, function: FunctionType) -> None:
+        if _is_installed(function):
+            self._add_name(function)
+            return
+        self.add(function.__code__)
+        self.add(function.__defaults__)
+        self.add(function.__kwdefaults__)
+        for cell in function.__closure__ or ():
+            try:
+                self.add(cell.cell_contents)
+            except ValueError:
+                self._write("empty")
+        for name in sorted(set(_global_names(function.__code__))):
+            if name in function.__globals__:
+                self._write(name)
+                self.add(function.__globals__[name])
+
+    def _add_method(self, method: MethodType) -> None:
+        self.add(method.__func__)
+        self.add(method.__self__)
+
+    def _add_partial(self, partial: functools.partial[Any]) -> None:
+        self._add_sequence((partial.func, partial.args, partial.keywords))
+
+    def _add_wrapped(self, value: Any) -> None:
+        self.add(value.__func__)
+
+    def _add_property(self, value: property) -> None:
+        self._add_sequence((value.fget, value.fset))
+
+    def _add_class(self, kind: type) -> None:
+        self._add_name(kind)
+        if not _is_installed(kind):
+            self._add_sequence(kind.__bases__)
+            self._add_mapping({k: v for k, v in vars(kind).items() if not k.startswith("__") or callable(v)})
+
+    def _add_module(self, module: torch.nn.Module) -> None:
+        """Its hooks without the numbers that torch gives them, and what is its own beside torch's."""
+        self.add(type(module))
+        self._add_mapping({**module._parameters, **module._buffers, **module._modules})
+        self._add_sequence([hook for name in HOOKS for hook in getattr(module, name).values()])
+        self._add_mapping({name: value for name, value in vars(module).items() if not hasattr(_PLAIN, name)})
+
+    def _add_object(self, value: Any) -> None:
+        self.add(type(value))
+        self._write(getattr(value, "__name__", ""))
+        if hasattr(value, "__dict__"):
+            self._add_mapping(vars(value))
+        else:
+            self.opaque.add(type(value).__qualname__)
+
+
+_PLAIN = torch.nn.Module()
+KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
+    (torch.nn.Module, Description._add_module),
+    (torch.Tensor, Description._add_tensor),
+    ((np.ndarray, np.generic), Description._add_array),
+    ((tuple, list), Description._add_sequence),
+    ((set, frozenset), Description._add_set),
+    (dict, Description._add_mapping),
+    (FunctionType, Description._add_function),
+    (MethodType, Description._add_method),
+    (CodeType, Description._add_code),
+    (functools.partial, Description._add_partial),
+    ((staticmethod, classmethod), Description._add_wrapped),
+    (property, Description._add_property),
+    (type, Description._add_class),
+    ((ModuleType, BuiltinFunctionType), Description._add_name),
+)
+"""How each kind of object is described; the first that fits."""
+
+
+def tensor_bytes(tensor: torch.Tensor) -> Iterator[bytes]:
+    """Type, shape and values, wherever the tensor is and however it lies in memory."""
+    dense = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
+    dense = (dense if dense.layout is torch.strided else dense.to_dense()).cpu().contiguous()
+    yield f"{dense.dtype} {tuple(dense.shape)} ".encode()
+    yield dense.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    """The globals that code names, that of functions inside it too."""
+    yield from (i.argval for i in dis.get_instructions(code) if i.opname in BY_NAME)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)
+
+
+def _is_installed(value: Any) -> bool:
+    """Is it defined by Python, an installed package, or this one?"""
+    top = str(getattr(value, "__module__", None)).partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if top in sys.builtin_module_names or top in sys.stdlib_module_names or top == "smoothcert":
+        return True
+    return file is not None and Path(file).as_posix().startswith(INSTALLED)

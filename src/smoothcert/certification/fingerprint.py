@@ -1,0 +1,136 @@
+"""Which model a run is about: a hash of its weights and of its code, kept in the file and compared when it goes on.
+
+A fingerprint says how it was made, and in which version of that way:
+
+graph-1     a torch module, from what `torch.export` records of it for any number of rows: the operations in order with
+            their constants, no names, paths or devices
+code-1      a module that does not export: the tensors and values that it and its parts hold, and their classes' code
+callable-1  any other callable: its bytecode, and the values that it closes over or names
+
+An .onnx file has the SHA-256 of its content. Runs of formats 1 and 2 keep theirs: a hash of weights and structure, or
+the name of a callable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smoothcert.certification.description import Description, tensor_bytes
+from smoothcert.modules import Model, device_of, evaluated
+from smoothcert.sampling.engines import open_engine
+
+logger = logging.getLogger(__name__)
+GRAPH, CODE, CALLABLE = "graph-1", "code-1", "callable-1"
+
+
+def fingerprint_of(model: Model, shape: Sequence[int], earlier: str = "") -> str:
+    """The fingerprint of a model of inputs of this shape, made in the way of an `earlier` one to compare it with."""
+    way = earlier.partition(":")[0] if ":" in earlier else ""
+    if isinstance(model, Path) or (earlier and way not in (GRAPH, CODE, CALLABLE)):
+        return open_engine(model).fingerprint
+    if not isinstance(model, torch.nn.Module):
+        return f"{CALLABLE}:{_described(model)}"
+    graph = None if way == CODE else _graph(model, shape)
+    return f"{CODE}:{_described(model)}" if graph is None else f"{GRAPH}:{graph}"
+
+
+def _described(model: Model) -> str:
+    description = Description()
+    description.add(evaluated(model) if isinstance(model, torch.nn.Module) else model)
+    unseen = "".join(f", {name}" for name in sorted(description.opaque))
+    logger.info(
+        "the run knows its model by its code and by the values it holds; what it reads elsewhere (files, servers, "
+        "other modules%s) cannot be seen, and must stay the same.",
+        unseen,
+    )
+    return description.hexdigest()
+
+
+def _graph(module: torch.nn.Module, shape: Sequence[int]) -> str | None:
+    """A hash of the exported graph, or None where the module does not export for any number of rows."""
+    x = torch.zeros((2, *shape), device=device_of(module))
+    torch_logs = logging.getLogger("torch")
+    level = torch_logs.level
+    torch_logs.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+            warnings.simplefilter("ignore")
+            free = ({0: torch.export.Dim("batch")},)
+            program = torch.export.export(evaluated(module), (x,), dynamic_shapes=free, strict=False)
+            digest = hashlib.sha256()
+            for part in _lines(program):
+                digest.update(part)
+            return digest.hexdigest()
+    except Exception:
+        return None
+    finally:
+        torch_logs.setLevel(level)
+
+
+def _lines(program: torch.export.ExportedProgram) -> Iterator[bytes]:
+    """The graph in a canonical form, and every tensor where it enters."""
+    held = {**program.state_dict, **program.constants}
+    specs = iter(program.graph_signature.input_specs)
+    yield from _nodes(program.graph_module, lambda: held.get(next(specs).target or ""))
+
+
+def _nodes(module: torch.fx.GraphModule, enters: Any) -> Iterator[bytes]:
+    """A line each node; `enters` gives what stands behind the next placeholder, None for an input."""
+    numbers: dict[torch.fx.Node, str] = {}
+    for node in module.graph.nodes:
+        value = enters() if node.op == "placeholder" else None
+        if node.op == "get_attr":
+            value = _attribute(module, str(node.target))
+        if not node.users and node.op in ("placeholder", "get_attr"):
+            continue
+        numbers[node] = f"%{len(numbers)}"
+        target = node.target if node.op == "call_function" else ""
+        line = f"{node.op} {_name(target)} {_text(node.args, numbers)} {_text(node.kwargs, numbers)}\n"
+        yield line.encode()
+        if isinstance(value, torch.fx.GraphModule):
+            yield b"{\n"
+            yield from _nodes(value, lambda: None)
+            yield b"}\n"
+        elif isinstance(value, torch.Tensor):
+            yield from tensor_bytes(value)
+        elif value is not None:
+            raise TypeError(f"a {type(value).__name__} in a graph")
+
+
+def _attribute(module: torch.nn.Module, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def _name(target: Any) -> str:
+    """An operation by its own name."""
+    if isinstance(target, str | torch._ops.OperatorBase):
+        return str(target)
+    return f"{target.__module__}.{target.__qualname__}"
+
+
+def _text(value: Any, numbers: dict[torch.fx.Node, str]) -> str:
+    """An argument: nodes by their numbers, no device."""
+    if isinstance(value, torch.fx.Node):
+        return numbers[value]
+    if isinstance(value, torch.device):
+        return "device"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_text(entry, numbers) for entry in value)}]"
+    if isinstance(value, dict):
+        return f"[{', '.join(f'{key}={_text(value[key], numbers)}' for key in sorted(value))}]"
+    if isinstance(value, slice):
+        return _text((value.start, value.stop, value.step), numbers)
+    if value is None or isinstance(value, bool | int | float | complex | str | torch.dtype | torch.layout):
+        return repr(value)
+    if isinstance(value, torch.memory_format):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} in a graph")

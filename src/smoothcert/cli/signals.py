@@ -1,0 +1,75 @@
+"""Ctrl-C, SIGTERM and SIGHUP are answered within two seconds, whatever the process is at."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from smoothcert.leaving import leave
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = 1.0
+"""Seconds that the main thread has to end the command by itself."""
+
+STOPPED = "smoothcert: stopped."
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+@contextmanager
+def answering_signals() -> Iterator[threading.Event]:
+    """Inside, they interrupt the main thread, and end the process where it does not end in time.
+
+    The event is set from when one has come.
+
+    Python runs handlers only between the main thread's own steps, so another thread is woken as well. What the process
+    was started to ignore (nohup, a job in the background) stays ignored.
+    """
+    heard, ended = threading.Event(), threading.Event()
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        heard.set()
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    listened = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    sys.unraisablehook = _tell_unless_interrupted
+    for number in listened:
+        signal.signal(number, interrupt)
+    woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reader, heard, ended), name="signals", daemon=True).start()
+    try:
+        yield heard
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(woken)
+        os.close(writer)  # which wakes the thread as well
+        for number, handler in listened.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = sys.__unraisablehook__
+
+
+def _tell_unless_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
+    """An interruption inside a destructor is lost, and nothing to tell of: the process is left all the same."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+
+
+def _watch(reader: int, heard: threading.Event, ended: threading.Event) -> None:
+    while (byte := os.read(reader, 1)) and byte[0] not in SIGNALS:
+        pass
+    os.close(reader)
+    if not byte:
+        return
+    heard.set()
+    if ended.wait(PATIENCE):
+        return
+    if sys.stderr.isatty():
+        os.write(2, SHOW_CURSOR)
+    leave(1, STOPPED)

@@ -1,0 +1,174 @@
+"""Ctrl-C, SIGTERM and SIGHUP are answered at once, whatever the process is at, and nothing that was drawn is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from interruptible import listen_to_interrupts
+from smoothcert import open_run
+
+CODE = '''
+import hashlib, sys, time
+import numpy as np, torch
+
+def stuck(where):
+    """A call into C that takes minutes, and that no signal interrupts."""
+    print(where, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 300_000_000)
+
+class Counting:
+    calls = 0
+
+def drawing():
+    def model(batch):
+        if len(batch) > 1:
+            Counting.calls += 1
+            if Counting.calls == 40:
+                time.sleep(1.5)  # what is drawn before is committed by the votes after
+            if Counting.calls == 60:
+                stuck("here")
+        return batch.reshape(len(batch), -1)[:, :3]
+    return model
+
+def fast():
+    return lambda batch: batch.reshape(len(batch), -1)[:, :3]
+
+def leaving():
+    def model(batch):
+        if len(batch) > 1:
+            sys.exit(3)
+        return batch.reshape(len(batch), -1)[:, :3]
+    return model
+
+class Choosing(torch.nn.Module):
+    def forward(self, x):
+        if len(x) > 10 and not torch.compiler.is_exporting():
+            stuck("here")
+        return x.flatten(1)[:, :3]
+
+class Data:
+    def __len__(self):
+        return 12
+    def __getitem__(self, row):
+        return np.full((1, 4, 4), row / 12, dtype=np.float32), row % 3
+
+class Reading(Data):
+    def __getitem__(self, row):
+        if row == 7:
+            stuck("here")
+        return super().__getitem__(row)
+
+class Pictures(Data):
+    def __getitem__(self, row):
+        return np.full((3, 32, 32), row / 12, dtype=np.float32), row % 3
+
+data, reading, pictures = Data(), Reading(), Pictures()
+'''
+OPTIONS = ("--sigma", "0.3", "--n", "2000", "--seed", "0", "--out", "run.smoothcert")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine.py").write_text(CODE)
+    return tmp_path
+
+
+def start(folder, model, data, *options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "smoothcert", "certify", model, data, *OPTIONS, *options],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listen_to_interrupts,
+    )
+
+
+def stopped(process, number):
+    """How it ended, what it said, and after how many seconds."""
+    since = time.monotonic()
+    process.send_signal(number)
+    said = "".join(process.communicate(timeout=60))
+    return process.returncode, said, time.monotonic() - since
+
+
+def files(folder):
+    return {p.name for p in folder.iterdir()} - {"mine.py", "__pycache__"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_the_model(folder, number):
+    process = start(folder, "mine:drawing", "mine:data", "--batch", "50")
+    assert process.stdout.readline() == "here\n"
+    code, said, seconds = stopped(process, number)
+    assert (code, said.count("Traceback")) == (1, 0)
+    assert "Stopped. run.smoothcert keeps what was drawn: run the same command to go on." in said
+    assert seconds < 30  # two on a machine that is not busy; the call itself takes minutes
+    drawn = open_run(folder / "run.smoothcert")
+    assert 0 < len(drawn) < 12
+    assert drawn.ids == [str(i) for i in range(len(drawn))]
+
+
+@pytest.mark.parametrize(
+    ("model", "data"), [("mine:fast", "mine:reading"), ("mine:Choosing", "mine:data")], ids=["reading", "choosing"]
+)
+def test_before_anything_was_drawn(folder, model, data):
+    process = start(folder, model, data)
+    assert process.stdout.readline() == "here\n"
+    code, said, seconds = stopped(process, signal.SIGTERM)
+    assert (code, said.count("Traceback")) == (1, 0)
+    assert "Stopped before anything was drawn" in said
+    assert "keeps" not in said
+    assert seconds < 30
+    assert not files(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["compile", "onnx"])
+def test_while_an_engine_is_built(folder, engine):
+    for moment in np.linspace(0.5, 12, 6):
+        process = start(folder, "cifar_resnet20", "mine:pictures", "--engine", engine, "--batch", "100")
+        time.sleep(moment)
+        code, said, seconds = stopped(process, signal.SIGINT)
+        assert code in (1, -signal.SIGINT)
+        assert said.count("Traceback") == 0
+        assert seconds < 30
+
+
+@pytest.mark.parametrize("moment", [0.3, 1.0, 2.0])
+def test_while_it_starts(folder, moment):
+    process = start(folder, "mine:drawing", "mine:data", "--batch", "50")
+    time.sleep(moment)
+    code, said, seconds = stopped(process, signal.SIGTERM)
+    assert code in (1, -signal.SIGTERM)  # the latter before there is a handler
+    assert "Traceback" not in said
+    assert seconds < 30
+
+
+def test_what_was_started_to_ignore_a_signal_ignores_it(folder):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "smoothcert", "certify", "mine:fast", "mine:data", *OPTIONS],
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    while not files(folder) and process.poll() is None:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGHUP)
+    assert process.wait(120) == 0
+    assert open_run(folder / "run.smoothcert").finished
+
+
+def test_a_model_that_calls_sys_exit_is_an_error(folder):
+    process = start(folder, "mine:leaving", "mine:data")
+    said = "".join(process.communicate(timeout=120))
+    assert process.returncode == 1
+    assert "smoothcert: the model called sys.exit(3): take that out of it" in said
+    assert not Path(folder / "run.smoothcert").exists()

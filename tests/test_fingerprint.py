@@ -1,0 +1,195 @@
+"""A model is known by what it computes: its weights, its constants and its code, and not by names or places."""
+
+import functools
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.certification.fingerprint import fingerprint_of
+from smoothcert.models import build
+
+SHAPE = (3, 8, 8)
+
+
+class Net(nn.Module):
+    """Exports."""
+
+    def __init__(self, scale=2.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(144, 5)
+        self.scale = torch.full((1,), scale)  # a tensor that is no buffer
+
+    def forward(self, x):
+        return self.head((self.scale * self.conv(x)).relu().flatten(1))
+
+
+class Renamed(nn.Module):
+    """What `Net` computes, under other names."""
+
+    def __init__(self):
+        super().__init__()
+        net = Net()
+        self.first, self.last, self.factor = net.conv, net.head, net.scale
+
+    def forward(self, picture):
+        features = self.first(picture)
+        scaled = self.factor * features
+        return self.last(scaled.relu().flatten(1))
+
+
+class Gelu(Net):
+    def forward(self, x):
+        return self.head(nn.functional.gelu(self.scale * self.conv(x)).flatten(1))
+
+
+class Branching(Net):
+    """Does not export: its code depends on its input."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y if x.sum().item() > 0 else y + 1
+
+
+class BranchingOtherwise(Branching):
+    def forward(self, x):
+        y = Net.forward(self, x)
+        return y if x.sum().item() > 0 else y + 2
+
+
+class ByBatch(Net):
+    """One graph would not tell of the other branch."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return -y if len(x) == 100 else y
+
+
+def of(model, shape=SHAPE):
+    return fingerprint_of(model, shape)
+
+
+def test_what_exports_is_known_by_its_graph():
+    assert of(Net()).startswith("graph-1:")
+    assert of(Net()) == of(Net().eval()) == of(Renamed())
+
+
+def changed(change):
+    model = Net()
+    with torch.no_grad():
+        change(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Gelu(),
+        Net(scale=2.5),
+        changed(lambda m: m.conv.weight[0, 0, 0, 0].add_(1e-6)),
+        changed(lambda m: setattr(m.conv, "padding", (1, 1)) or setattr(m, "head", nn.Linear(256, 5))),
+        changed(lambda m: m.conv.register_forward_hook(lambda module, args, output: output + 1)),
+        changed(lambda m: setattr(m, "forward", types.MethodType(Gelu.forward, m))),
+    ],
+    ids=["forward", "no buffer", "a weight", "a number", "a hook", "patched"],
+)
+def test_another_computation_is_another_model(other):
+    assert of(other) != of(Net())
+
+
+@pytest.mark.parametrize("model", [Branching, ByBatch])
+def test_what_does_not_export_for_every_batch_is_known_by_its_code(model):
+    assert of(model()).startswith("code-1:")
+    assert of(model()) == of(model().train())
+    assert of(model(scale=2.5)) != of(model())
+
+
+def test_code_that_changed_under_the_same_weights():
+    assert of(BranchingOtherwise()) != of(Branching())
+
+
+def test_the_built_in_networks_export():
+    for name in ("cifar_resnet8", "digits_cnn", "liresnet"):
+        shape = (1, 8, 8) if name == "digits_cnn" else (3, 32, 32)
+        torch.manual_seed(0)
+        assert fingerprint_of(build(name), shape).startswith("graph-1:")
+
+
+def test_older_runs_keep_the_older_fingerprint():
+    from smoothcert.sampling.engines import open_engine
+
+    older = open_engine(Net()).fingerprint
+    assert fingerprint_of(Net(), SHAPE, older) == older
+    assert fingerprint_of(np.sum, SHAPE, "numpy.sum") == "numpy.sum"
+
+
+# ---- callables
+
+
+def callable_with(weights, sign=1, offset=0.0):
+    def model(batch, slope=sign):
+        return slope * batch.reshape(len(batch), -1) @ weights + offset
+
+    return model
+
+
+W = np.arange(6.0).reshape(3, 2)
+OFFSET = 1.0
+
+
+def names_a_global(batch):
+    return batch @ W + OFFSET
+
+
+class Callable:
+    def __init__(self, weights):
+        self.weights = weights
+
+    def __call__(self, batch):
+        return batch @ self.weights
+
+
+def test_a_callable_is_known_by_its_bytecode_and_what_it_closes_over():
+    assert of(callable_with(W)).startswith("callable-1:")
+    assert of(callable_with(W)) == of(callable_with(W.copy()))
+    assert of(Callable(W)) == of(Callable(W.copy()))
+    assert of(functools.partial(callable_with(W), slope=2)) == of(functools.partial(callable_with(W), slope=2))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        callable_with(W + 1),
+        callable_with(W, sign=2),
+        callable_with(W, offset=0.5),
+        lambda batch: batch.reshape(len(batch), -1) @ W,
+        Callable(W),
+        functools.partial(callable_with(W), slope=2),
+    ],
+)
+def test_other_values_or_code_are_another_callable(other):
+    assert of(other) != of(callable_with(W))
+
+
+def test_globals_that_it_names_are_seen(monkeypatch):
+    before = of(names_a_global)
+    assert of(names_a_global) == before
+    monkeypatch.setitem(globals(), "OFFSET", 2.0)
+    assert of(names_a_global) != before
+
+
+def test_a_module_inside_a_callable():
+    net = Branching()
+    before = of(lambda batch: net(torch.from_numpy(batch)).numpy())
+    net.scale += 1
+    assert of(lambda batch: net(torch.from_numpy(batch)).numpy()) != before
+
+
+def test_what_cannot_be_seen_is_said(caplog):
+    generator = np.random.default_rng(0)
+    with caplog.at_level("INFO", logger="smoothcert"):
+        of(lambda batch: generator.random(len(batch)))
+    assert "what it reads elsewhere (files, servers, other modules, Generator) cannot be seen" in caplog.text

@@ -1,0 +1,142 @@
+"""A smoothed classifier that is shared, copied or sent elsewhere answers as it would alone, and spares the model."""
+
+import copy
+import multiprocessing
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import InputError, SmoothedClassifier
+from smoothcert.attacks import pgd
+from smoothcert.modules import evaluated
+
+INPUTS = np.random.default_rng(0).random((40, 3, 6, 6)).astype(np.float32)
+
+
+def network():
+    """In training mode it would count its batches and mix their rows."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(128, 4)
+    )
+
+
+def smoothed(model=None, **options):
+    given = {"sigma": 0.5, "num_classes": 4, "seed": 0, "engine": "torch", "batch": 100, **options}
+    return SmoothedClassifier(network() if model is None else model, **given)
+
+
+def facts(certificates):
+    return [(c.prediction, c.radius) for c in certificates]
+
+
+def certify(classifier):
+    return facts([classifier.certify(x, n0=50, n=300) for x in INPUTS[:5]])
+
+
+def state_of(module):
+    flags = [m.training for m in module.modules()]
+    return flags, [t.clone() for t in module.state_dict().values()]
+
+
+def test_four_threads_with_a_module_in_training_mode():
+    model = network().train()
+    flags, before = state_of(model)
+    shared = smoothed(model)
+    with ThreadPoolExecutor(4) as pool:
+        found = facts(pool.map(lambda x: shared.certify(x, n0=50, n=300), INPUTS))
+    alone = smoothed(network().eval())
+    assert found == facts(alone.certify(x, n0=50, n=300) for x in INPUTS)
+    after, tensors = state_of(model)
+    assert after == flags
+    assert all(map(torch.equal, tensors, before))
+
+
+def test_the_module_is_in_training_mode_all_the_while():
+    """Nobody else who uses it meets it in another mode."""
+    model, seen = network().train(), []
+    smoothed(model).certify(INPUTS[0], n0=50, n=100)
+    outer = nn.Sequential(model)
+    outer.register_forward_pre_hook(lambda *_: seen.append(all(m.training for m in model.modules())))
+    smoothed(outer).certify(INPUTS[0], n0=50, n=100)
+    pgd(outer, INPUTS[:1], [0], [0.1], steps=2)
+    assert seen
+    assert all(seen)
+
+
+def test_counts_of_threads_are_those_of_further_draws():
+    shared, alone = smoothed(), smoothed()
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(lambda _: shared.count(INPUTS[0], 100), range(8)))
+    expected = [alone.count(INPUTS[0], 100) for _ in range(8)]
+    assert sorted(c.tolist() for c in counts) == sorted(c.tolist() for c in expected)
+
+
+def test_threads_share_the_number_of_torch_threads(monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        shared = smoothed(engine="torch+folded+lanes")
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda x: shared.certify(x, n0=50, n=300), INPUTS[:12]))
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))], ids=["copied", "pickled"])
+@pytest.mark.parametrize("engine", ["auto", "torch+folded"])
+def test_a_copy_answers_the_same_and_counts_on(again, engine):
+    original = smoothed(engine=engine)
+    first = original.count(INPUTS[0], 100)
+    twin = again(original)
+    assert certify(twin) == certify(original)
+    assert twin.engine.identity == original.engine.identity
+    further = twin.count(INPUTS[0], 100)
+    np.testing.assert_array_equal(further, original.count(INPUTS[0], 100))
+    assert not np.array_equal(first, further)
+
+
+def test_a_copy_has_a_model_of_its_own():
+    original = smoothed()
+    twin = copy.deepcopy(original)
+    nn.init.zeros_(twin.model[5].weight)
+    assert original.model[5].weight.any()
+
+
+def test_in_a_process_that_was_spawned():
+    original = smoothed()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(certify, [original]) == certify(original)
+
+
+class Uncopied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stream = (i for i in range(3))
+        self.layers = network()
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def test_what_cannot_be_copied_is_taken_in_evaluation_mode_or_refused():
+    with pytest.raises(InputError, match=r"in training mode and cannot be copied .* call its eval\(\) first"):
+        smoothed(Uncopied()).certify(INPUTS[0], n0=50, n=100)
+    assert certify(smoothed(Uncopied().eval())) == certify(smoothed())
+
+
+def test_tensors_are_shared_with_the_copy():
+    model = network().train()
+    model.scale = torch.ones(3)
+    own = evaluated(model)
+    assert own[5].weight is model[5].weight
+    assert own.scale is model.scale
+    assert not own[1].training
+    assert model[1].training
