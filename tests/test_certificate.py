@@ -1,5 +1,6 @@
 """Votes to certificates: published radii, and what is refused."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from smoothcert.bounds.binomial import lower_quantile
 from smoothcert.certificate import certificates
 from smoothcert.plan import Classifier, FixedN, Question, Softmax, Tally
 from smoothcert.sampling.blocks import UNIT, Phase, Soft, Votes
+from smoothcert.text import radius_text
 
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "cohen2019"
 
@@ -128,3 +130,13 @@ def test_bad_counts_are_refused_in_one_sentence(selection, estimation, options, 
     with pytest.raises(InputError, match=message) as refusal:
         certify_counts(selection, estimation, **{"sigma": 0.5, **options})
     assert "\n" not in str(refusal.value)
+
+
+def test_a_radius_is_shown_rounded_down():
+    for radius in (0.29999, 1.0, 1.23456, 9.9999e-5, 123.99, 0.0, *np.random.default_rng(0).exponential(size=100)):
+        for digits in (3, 4):
+            shown = float(radius_text(radius, digits))
+            assert radius - 10.0 ** (1 - digits) * radius <= shown <= radius
+    certificate = certify_counts([10, 0], [1000, 0], sigma=0.5)
+    shown = re.search(r"shorter than <b>([0-9.]+)</b>", certificate._repr_html_())
+    assert certificate.radius - 1e-3 < float(shown[1]) <= certificate.radius

@@ -15,7 +15,7 @@ from smoothcert.errors import InputError
 from smoothcert.plan import ESTIMATED, PROVED, Classifier, Duels, FixedN, Labels, Question, Tally
 from smoothcert.plan.tally import Fought
 from smoothcert.sampling.identity import Identity
-from smoothcert.text import html_table
+from smoothcert.text import html_table, radius_text
 
 AT_ONCE = 1 << 22
 """Counts that bounds are computed of together: what they need for that is a multiple of it."""
@@ -87,7 +87,8 @@ class Certificate:
         claim = (
             "<b>abstained</b>: nothing is claimed"
             if self.abstained
-            else f"<b>class {self.prediction}</b> for every change shorter than <b>{self.radius:.4g}</b> (ℓ2)"
+            else f"<b>class {self.prediction}</b> for every change shorter than "
+            f"<b>{radius_text(self.radius, 4)}</b> (ℓ2)"
             + (", <b>estimated, not proved</b>" if self.basis == ESTIMATED else "")
         )
         fields = {

@@ -1,8 +1,9 @@
-"""Text that came from outside, made fit to be shown."""
+"""Text as it is shown: what came from outside made fit for it, and radii rounded down."""
 
 from __future__ import annotations
 
 import re
+from decimal import ROUND_DOWN, Context
 from html import escape
 
 UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -38,3 +39,12 @@ def html_table(fields: dict[str, str]) -> str:
     rows = (("th", list(fields)), ("td", list(fields.values())))
     cells = [f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>" for tag, texts in rows]
     return f"<table>{''.join(cells)}</table>"
+
+
+def radius_text(radius: float, digits: int = 3) -> str:
+    """A radius to so many significant digits, rounded down: what is printed is proved, too.
+
+    >>> radius_text(0.29999)
+    '0.299'
+    """
+    return f"{float(Context(prec=digits, rounding=ROUND_DOWN).create_decimal(radius)):.{digits}}"

@@ -2,12 +2,13 @@
 
 from smoothcert import certify_counts
 from smoothcert.summary import summarise
+from smoothcert.text import radius_text
 
 
 def test_a_certificate_shows_its_claim():
     certificate = certify_counts([98, 2, 0], [9900, 90, 10], sigma=0.5)
     html = certificate._repr_html_()
-    assert f"shorter than <b>{certificate.radius:.4g}</b>" in html
+    assert f"shorter than <b>{radius_text(certificate.radius, 4)}</b>" in html
     assert "<td>0.001</td>" in html
     assert "abstained" in certify_counts([50, 50], [50, 50], sigma=0.5)._repr_html_()
 

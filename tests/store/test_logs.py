@@ -29,7 +29,7 @@ def test_tsv_has_the_columns_and_formats_of_cohen(run, tmp_path, shared_data):
     for row, certificate in zip(ours[1:], run.certificates(), strict=True):
         idx, label, predict, radius, correct, time = row
         assert (int(idx) % 3, int(predict)) == (int(label), certificate.prediction)
-        assert float(radius) == float(f"{certificate.radius:.3}")
+        assert certificate.radius * (1 - 1e-2) <= float(radius) <= certificate.radius  # rounded down: proved, too
         assert correct == str(int(label == predict))
         assert time.startswith("0:00:")
 
@@ -38,7 +38,7 @@ def test_our_tsv_comes_back(run, tmp_path):
     export_run(run, tmp_path / "log.tsv", "tsv")
     back = import_logs([tmp_path / "log.tsv"], tmp_path / "back.smoothcert", sigma=0.3)
     np.testing.assert_allclose(
-        [c.radius for c in back.certificates()], [c.radius for c in run.certificates()], rtol=5e-3
+        [c.radius for c in back.certificates()], [c.radius for c in run.certificates()], rtol=1e-2
     )
     assert back.info.radii_only
 

@@ -22,6 +22,7 @@ from smoothcert.plan import Classifier, Labels, Question, Selection
 from smoothcert.plan.draws import numbers
 from smoothcert.store import Run, open_run
 from smoothcert.store.export import beside
+from smoothcert.text import radius_text
 
 
 @derived(
@@ -134,8 +135,8 @@ def _print_search(search: Search, run: Run, n: int, path: Path, console: Console
     console.print(f"BROKEN: {len(search.violations)} of {search.searched} certificates", style="bold red")
     for v in search.violations:
         console.print(
-            f"  input {v.id}: class {v.certified} was certified within {v.radius:.4f}, but at distance {v.norm:.4f} it "
-            f"is class {v.found}",
+            f"  input {v.id}: class {v.certified} was certified within {radius_text(v.radius, 4)}, but at distance "
+            f"{v.norm:.4f} it is class {v.found}",
             highlight=False,
             markup=False,
         )

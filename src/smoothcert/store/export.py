@@ -17,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.files import as_text, write_whole
 from smoothcert.records import record
 from smoothcert.store.run import Run
-from smoothcert.text import csv_cell
+from smoothcert.text import csv_cell, radius_text
 
 ESTIMATED_RADIUS = "estimated_radius"
 COHEN_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -74,7 +74,7 @@ def _tsv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
         print(*(radius if column == "radius" else column for column in COHEN_COLUMNS), sep="\t", file=text)
         for r in rows:
             time = timedelta(seconds=r["seconds"])
-            facts = (csv_cell(r["id"]), r["label"], r["prediction"], f"{r[radius]:.3}", int(r["correct"]), time)
+            facts = (csv_cell(r["id"]), r["label"], r["prediction"], radius_text(r[radius]), int(r["correct"]), time)
             print(*facts, sep="\t", file=text)
 
 

@@ -19,7 +19,7 @@ const find = (selector) => document.querySelector(selector);
 const grouped = new Intl.NumberFormat("en");
 const count = (n) => grouped.format(n);
 const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
-const size = (radius) => radius.toFixed(3);
+const size = (radius) => (Math.floor(1000 * radius) / 1000).toFixed(3); // down: what is shown is proved, too
 const short = (number) => String(Number(number.toPrecision(6)));
 const odds = (alpha) => {
   const n = Math.round(1 / alpha);

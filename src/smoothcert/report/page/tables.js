@@ -45,7 +45,7 @@ function accuracyTable(basis, curves) {
         { class: "upper" },
         h("th", { scope: "row" }, swatch(curve), curve.name),
         ...shares(curve).map((share, i) => bold(percent(share), share === best[i])),
-        bold(size(curve.averageRadius), curve.averageRadius === widest),
+        bold(curve.averageRadius.toFixed(3), curve.averageRadius === widest),
         h("td", {}, percent(curve.abstained)),
         h("td", {}, count(draws)),
       ),
@@ -161,7 +161,7 @@ function methodTables(box, curves, showOnly) {
               )
             : "0",
         ),
-        h("td", {}, size(curve.averageRadius)),
+        h("td", {}, curve.averageRadius.toFixed(3)),
       ),
     );
     const ids = () => [
