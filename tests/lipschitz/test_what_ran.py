@@ -60,6 +60,11 @@ def in_place(x):
     return h
 
 
+def far(x, steeper):
+    """x, where it is steeper with more of it far out, where no random input comes."""
+    return x + 50 * functional.relu(x - 1000) if steeper else x * 1
+
+
 MERGED = Net(lambda x: functional.max_pool2d(x.flatten(0, 1), 3, 1).unflatten(0, (len(x), -1)))
 BOUNDED = {
     "max pool without channels": (nn.MaxPool1d(3, 1), (16,), math.sqrt(3)),
@@ -119,6 +124,16 @@ REFUSED = {
     "type(x) is Tensor": (Net(lambda x: 100 * x if type(x) is Tensor else x), (4,), "torch.export records"),
     "is_compiling": (Net(lambda x: x if torch.compiler.is_compiling() else 100 * x), (4,), "torch.export records"),
     "is_exporting": (Net(lambda x: x if torch.compiler.is_exporting() else 100 * x), (4,), "torch.export records"),
+    "is_compiling, far out": (Net(lambda x: far(x, not torch.compiler.is_compiling())), (4,), "torch.export records"),
+    "type(x) is Tensor, far out": (Net(lambda x: far(x, type(x) is Tensor)), (4,), "torch.export records"),
+    "with gradients, far out": (Net(lambda x: far(x, torch.is_grad_enabled())), (4,), "torch.export records"),
+    "in inference, far out": (Net(lambda x: far(x, torch.is_inference_mode_enabled())), (4,), "torch.export records"),
+    "other limits": (Net(lambda x: x.clamp(max=1e2 if torch.compiler.is_compiling() else 1e9)), (4,), "torch.export"),
+    "a look at the values": (
+        Net(lambda x: far(x, type(x) is Tensor and float(x.max()) > 900)),
+        (4,),
+        "torch.export records",
+    ),
     # batches
     "a batch of one": (Net(lambda x: x if len(x) == 1 else 100 * x), (4,), "a batch of one"),
     "a batch of three": (Net(lambda x: x if len(x) == 3 else 100 * x), (4,), "a batch of one"),

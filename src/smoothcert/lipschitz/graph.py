@@ -3,7 +3,7 @@
 The graph is what ran: ATen operations with explicit axes and without side effects. Patched methods, hooks, branches on
 types, views that are written to and `out=` have become plain operations. One that has a rule is kept whole, the others
 are taken apart into core ATen. Export can be fooled, too (`torch.compiler.is_compiling()`, a branch on the size of the
-batch), so a module is exported at two sizes, and what the two graphs and the module itself say is compared.
+batch), so a module is exported at two sizes, and what the two graphs and the module itself do is compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from smoothcert.errors import InputError
+from smoothcert.lipschitz import record
 
 BATCH = 3
 """The batch that rules are applied at; the graph of a batch of one must be the same but for that size."""
@@ -48,6 +49,8 @@ class Program:
     input: fx.Node
     output: fx.Node
     constants: dict[fx.Node, Any]
+    whole: nn.Module
+    """The same before its operations were taken apart."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """What the graph makes of inputs, in batches of the size that it was exported with."""
@@ -93,7 +96,8 @@ def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
     """The graph of the module on a batch x, with the operations `keep` whole and its constants computed."""
     try:
         with torch.no_grad(), _quiet(), _marked(), torch.random.fork_rng(devices=[]):
-            exported = torch.export.export(module, (x,), strict=False).run_decompositions(dict(_table(keep)))
+            whole = torch.export.export(module, (x,), strict=False)
+            exported = whole.run_decompositions(dict(_table(keep)))
     except Exception as error:  # export runs the module's own code, which may raise anything
         raise InputError(
             f"torch.export cannot follow {type(module).__name__} ({reason(error)}): write its forward without "
@@ -115,7 +119,7 @@ def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
         for spec in signature.input_specs
         if spec.kind is not InputKind.USER_INPUT and isinstance(state.get(spec.target), Tensor)
     }
-    program = Program(exported.graph_module, nodes[inputs[0]], nodes[outputs[0]], constants)
+    program = Program(exported.graph_module, nodes[inputs[0]], nodes[outputs[0]], constants, whole.module())
     with torch.no_grad():
         _fold(program, keep)
     if program.output in constants:
@@ -168,17 +172,24 @@ SIZED = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, ate
 def replay(module: nn.Module, one: Program, many: Program, x: Tensor) -> None:
     """Refuse a module that does not do what its graphs do, or not to each row of a batch what it does to it alone.
 
-    The allowance is √ε of the largest score, ε that of the type of the scores: what rounding can do, and no more.
+    It must run their operations, with gradients and without, and come to their scores. The allowance is √ε of the
+    largest score, ε that of the type of the scores: what rounding can do, and no more.
     """
     truth = rows_alone(module, x)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         for graph, size in ((one, 1), (many, BATCH)):
-            for i in range(0, len(x) - size + 1, size):
-                if not _close(truth[i : i + size], graph(x[i : i + size].clone())):
-                    raise InputError(
-                        "the module does not do what torch.export records of it, so that no rule applies: let its "
-                        "forward not ask whether it is compiled or of which type its input is."
-                    )
+            alike = True
+            for mode in (torch.inference_mode, torch.enable_grad):
+                with mode():
+                    alike &= record.same(partial(scores, module), partial(scores, graph.whole), x[:size])
+            with torch.no_grad():
+                for i in range(0, len(x) - size + 1, size):
+                    alike = alike and _close(truth[i : i + size], graph(x[i : i + size].clone()))
+            if not alike:
+                raise InputError(
+                    "the module does not do what torch.export records of it, so that no rule applies: let its forward "
+                    "not ask whether it is compiled, which type or values its input has, or whether gradients are on."
+                )
 
 
 def rows_alone(module: nn.Module, x: Tensor) -> Tensor:
