@@ -60,6 +60,13 @@ def in_place(x):
     return h
 
 
+def variance(value):
+    """A batch normalisation of this variance, and no ε."""
+    layer = nn.BatchNorm1d(4, eps=0.0).eval()
+    layer.running_var.fill_(value)
+    return layer
+
+
 def far(x, steeper):
     """x, where it is steeper with more of it far out, where no random input comes."""
     return x + 50 * functional.relu(x - 1000) if steeper else x * 1
@@ -108,6 +115,17 @@ def test_no_bound_is_below_the_truth(name):
         assert bound <= known * 1.01  # and the bound is the right one
 
 
+def test_a_bound_too_small_for_a_float_is_not_zero():
+    assert 0 < product(Net(lambda x, w: x * 1e-200 * 1e-200, torch.ones(1).double()), (4,)).value < 1e-300
+
+
+@pytest.mark.parametrize("method", ["fourier", "gram", "power"])
+def test_a_convolution_that_reads_padding_alone_has_a_bound(method):
+    assert 0 <= product(nn.Conv1d(1, 1, 2, stride=9, padding=3), (1, 2), method=method).value < 10
+    layer = nn.ConvTranspose2d(2, 2, (3, 1), (3, 5), (5, 2), (0, 4), dilation=(3, 4))
+    assert product(layer, (2, 5, 1), method=method).value < 10
+
+
 def test_a_tensor_that_is_written_to_with_out_counts():
     assert product(Net(lambda x: torch.mul(x, 100, out=torch.empty_like(x))), (4,)).value == 100
 
@@ -120,6 +138,9 @@ REFUSED = {
     "random in the shape of the input": (Net(lambda x: x * torch.rand_like(x)), (4,), "aten.rand_like is random"),
     "memory as it was found": (Net(lambda x: x * torch.empty(4)), (4,), "memory as it was found"),
     "topk in any order": (Net(lambda x: x.topk(3, sorted=False).values), (4,), "the order of its values jumps"),
+    "a variance of 0": (variance(0.0), (4,), "a variance plus eps is not positive"),
+    "a negative variance": (variance(-1.0), (4,), "a variance plus eps is not positive"),
+    "a value of the input": (Net(lambda x: torch.full_like(x, x[0, 0].item())), (4,), "torch.export|_local_scalar"),
     # what export does not see
     "type(x) is Tensor": (Net(lambda x: 100 * x if type(x) is Tensor else x), (4,), "torch.export records"),
     "is_compiling": (Net(lambda x: x if torch.compiler.is_compiling() else 100 * x), (4,), "torch.export records"),

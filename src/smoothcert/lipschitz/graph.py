@@ -251,7 +251,8 @@ def _fold(program: Program, ruled: frozenset[Any]) -> None:
         return torch.zeros(fake.shape, dtype=fake.dtype, device=fake.device)
 
     for node in program.calls:
-        constant = all(source in known for source in node.all_input_nodes) or node.target in _LIKE
+        sources = node.all_input_nodes[1:] if node.target in _LIKE else node.all_input_nodes  # of the first, its shape
+        constant = all(source in known for source in sources)
         random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if random and (constant or node.target not in ruled):
             raise InputError(f"{label(node)} is random, so that the module is not one function of its input.")

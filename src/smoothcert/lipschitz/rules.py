@@ -450,7 +450,10 @@ def batch_norm(
     """`γ / √(v + ε)` for each channel, folded into the linear layer before it."""
     if signals(weight, bias, mean, variance):
         raise InputError("weights that depend on the input have no Lipschitz rule.")
-    scale = (_constant(variance) + eps).rsqrt()
+    squares = _constant(variance) + eps
+    if not bool((squares > 0).all()):
+        raise InputError("a variance plus eps is not positive: train or load the module again.")
+    scale = squares.rsqrt()
     if weight is not None:
         scale = scale * _constant(weight)
     if x.pending is None:
@@ -504,7 +507,7 @@ _slope(1.5, aten.hardswish.default)
 _slope(1.0998394, aten.silu.default)  # at 2.3994
 _slope(1.0884982, aten.mish.default)  # at 1.4906
 _slope(1.1283792, aten.erf.default)  # 2/√π, at 0
-_slope(1.0507009873554805 * 1.6732632423543772, aten.selu.default)
+_slope(1.7580994, aten.selu.default)  # its scale times its alpha, just below 0
 
 
 @register(aten.gelu.default, rows=entrywise)

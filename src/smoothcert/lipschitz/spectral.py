@@ -214,7 +214,8 @@ def _apply(operator: Convolution, x: Tensor) -> Tensor:
     for axis, size in enumerate(operator.size):
         before, after = operator.padding[axis], operator.padding_after(axis)
         if operator.padding_mode == "zeros":
-            x = functional.pad(x.movedim(axis + 2, -1), (before, after)).movedim(-1, axis + 2)
+            x = functional.pad(x.movedim(axis + 2, -1), (before, max(after, 0))).movedim(-1, axis + 2)
+            x = x.narrow(axis + 2, 0, before + size + after)
         else:
             x = x.index_select(axis + 2, _sources(size, before, after, operator.padding_mode))
     convolve = (functional.conv1d, functional.conv2d, functional.conv3d)[len(kernel) - 1]

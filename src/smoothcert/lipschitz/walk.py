@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -141,7 +142,7 @@ class Walk:
             signal = Signal(shape, result.bound, rows)
         else:
             self.note(name, kind, float(result), same)
-            signal = Signal(shape, x.bound * result, rows)
+            signal = Signal(shape, _product(x.bound, result), rows)
         if not first.is_floating_point():
             signal = replace(signal, bound=math.inf, pending=None)
         return (signal, *(replace(signal, bound=math.inf, pending=None) for _ in value[1:])) if several else signal
@@ -155,7 +156,7 @@ class Walk:
             if result.padding is not None:
                 found.append(Signal(tuple(rows.shape), x.bound, rows, result.padding, name, kind))
             else:
-                found.append(Signal(tuple(rows.shape), x.bound * norm, rows))
+                found.append(Signal(tuple(rows.shape), _product(x.bound, norm), rows))
         if result.padding is None:
             self.note(name, kind, max(map(rules.copies, result.sources)), same)
         return tuple(found) if result.several else found[0]
@@ -187,7 +188,7 @@ class Walk:
         if isinstance(x, Signal) and x.pending is not None and not (folds and isinstance(x.pending, folds)):
             norm = x.pending.norm if isinstance(x.pending, Padding) else self.norm(x.pending)
             self.note(x.name, x.kind, norm)
-            self.signals[node] = Signal(x.shape, x.bound * norm, x.rows)
+            self.signals[node] = Signal(x.shape, _product(x.bound, norm), x.rows)
         return self.signals[node]
 
     def note(self, name: str, kind: str, norm: float, same: bool = False) -> None:
@@ -212,3 +213,8 @@ class Walk:
             if part is not None and not list(part.children()):
                 return name or "itself", type(part).__name__, call
         return node.name, graph.label(node).removeprefix("aten."), ""
+
+
+def _product(bound: float, norm: float) -> float:
+    """What would be smaller than floats are exact is rounded up."""
+    return max(bound * norm, sys.float_info.min) if bound > 0 and norm > 0 else bound * norm
