@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from smoothcert import ABSTAIN, certify_counts
 from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
 from smoothcert.errors import InputError
@@ -83,3 +84,19 @@ def test_alpha_out_of_range(alpha):
 def test_counts_out_of_range(k, n):
     with pytest.raises(InputError, match="whole numbers"):
         clopper_pearson_lower(k, n, 0.01)
+
+
+@pytest.mark.parametrize("alpha", [1e-100, 1e-300, 1e-320])
+def test_a_tiny_level_proves_nothing_from_few_draws(alpha):
+    for n in (1, 2, 3, 10):
+        assert clopper_pearson_lower(n, n, alpha) <= alpha ** (1 / n) * (1 + 1e-9)
+        assert clopper_pearson_upper(0, n, alpha) >= 1 - 1e-9
+        assert lower_quantile(n, n, alpha) < 0 < upper_quantile(0, n, alpha)
+    for method in ("mono", "union", "pairwise", "cpm", "bonferroni"):
+        certificate = certify_counts([9, 1, 0], [3, 0, 0], sigma=1.0, alpha=alpha, method=method)
+        assert (certificate.prediction, certificate.radius) == (ABSTAIN, 0.0)
+
+
+def test_bounds_near_one_are_rounded_outward():
+    """The bound is `(1 − α)^(1/n)`, which is above 1 − 2⁻⁵³."""
+    assert clopper_pearson_upper(9999, 10000, 1e-12) == 1.0

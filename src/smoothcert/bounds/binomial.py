@@ -19,7 +19,8 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Float
     0.976036
     """
     k, n, a = _counts(k, n, alpha)
-    return np.where(k == 0, 0.0, _beta_quantile(np.maximum(k, 1), n - k + 1, a, special.betaincinv, special.betainc))
+    p = _beta_quantile(np.maximum(k, 1), n - k + 1, a, special.betaincinv, special.betainc)
+    return np.where(k == 0, 0.0, np.nextafter(p, 0.0))
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
@@ -30,7 +31,7 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Float
     """
     k, n, a = _counts(k, n, alpha)
     q = _beta_quantile(k + 1, np.maximum(n - k, 1), a, special.betainccinv, special.betaincc)
-    return np.where(k == n, 1.0, q)
+    return np.where(k == n, 1.0, np.nextafter(q, 1.0))
 
 
 def lower_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
@@ -47,12 +48,16 @@ def upper_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
 
 
 def _beta_quantile(a: Floats, b: Floats, level: Floats, inverse: np.ufunc, tail: np.ufunc) -> Floats:
-    """The p with tail(a, b, p) = level: SciPy's inverse, which is off by up to 1e-10, and two Newton steps."""
+    """The p with tail(a, b, p) = level: SciPy's inverse, which is off by up to 1e-10, and two Newton steps.
+
+    Where the density is too small for a float, so is the step.
+    """
     p: Floats = inverse(a, b, level)
     sign = 1 if tail is special.betainc else -1
     for _ in range(2):
         log_density = special.xlogy(a - 1, p) + special.xlog1py(b - 1, -p) - special.betaln(a, b)
-        p = p - sign * (tail(a, b, p) - level) / np.exp(log_density)
+        density = np.exp(log_density)
+        p = p - sign * np.divide(tail(a, b, p) - level, density, out=np.zeros_like(p), where=density > 0)
     return p
 
 
