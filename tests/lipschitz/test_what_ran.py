@@ -115,6 +115,17 @@ def test_no_bound_is_below_the_truth(name):
         assert bound <= known * 1.01  # and the bound is the right one
 
 
+def test_the_bound_is_that_of_the_module_in_evaluation_mode():
+    class Branches(nn.Module):
+        def forward(self, x):
+            return x * 1 if self.training else x + 50 * functional.relu(x - 1000)
+
+    module = nn.Sequential(Branches(), nn.Flatten())
+    module[1].eval()
+    assert product(module, (4,)).value == 51
+    assert [part.training for part in module.modules()] == [True, True, False]
+
+
 def test_a_bound_too_small_for_a_float_is_not_zero():
     assert 0 < product(Net(lambda x, w: x * 1e-200 * 1e-200, torch.ones(1).double()), (4,)).value < 1e-300
 
