@@ -13,7 +13,7 @@ from scipy import integrate, special, stats
 from typer.testing import CliRunner
 
 from interruptible import IMAGES, Items, certify_dataset, classify, interrupted_after
-from smoothcert import InputError, RunError, SmoothedClassifier, Softmax, Sparsemax, open_run, radii
+from smoothcert import InputError, RunError, SmoothedClassifier, Softmax, Sparsemax, lipschitz, open_run, radii
 from smoothcert.cli import app
 from smoothcert.data import digits
 from smoothcert.models import load_model
@@ -190,6 +190,17 @@ def test_a_file_of_format_1_opens_and_is_brought_up_to_date(tmp_path):
     with RunFile.open_to_write(path) as file:
         assert file.constants() == {}
     assert open_run(path).certificates() == certificates
+
+
+def test_a_bound_brings_its_basis_along():
+    module = linear()[0]
+    proved, estimated = (lipschitz.product(module, IMAGES[0].shape, method) for method in ("fourier", "power"))
+    smoothed = SmoothedClassifier(module, sigma=0.3, num_classes=3, votes=Softmax(0.5), engine="torch", batch=64)
+    certificate = smoothed.certify(IMAGES[0], n=730, lipschitz=proved)
+    assert certificate == smoothed.certify(IMAGES[0], n=730, lipschitz=proved.value)
+    assert (certificate.basis, certificate.question.source) == ("proved", "given")
+    with pytest.raises(InputError, match="this Lipschitz bound is estimated, not proved"):
+        smoothed.certify(IMAGES[0], n=730, lipschitz=estimated)
 
 
 @pytest.mark.parametrize("lipschitz", ["product", 10.0])

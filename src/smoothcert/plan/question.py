@@ -13,7 +13,7 @@ from smoothcert.errors import InputError
 from smoothcert.options import choice, keep, make, option
 from smoothcert.plan.classifier import Classifier
 from smoothcert.plan.draws import FixedN, UntilRadii, UntilWidth
-from smoothcert.plan.kinds import Floats, Labels, Proved, by_claims
+from smoothcert.plan.kinds import PROVED, Floats, Labels, Proved, by_claims
 from smoothcert.plan.schedules import Schedule
 from smoothcert.plan.tally import Tally
 
@@ -60,6 +60,10 @@ class Question:
         keep(self, n0=check_whole("n0", self.n0, 1, MOST_DRAWS), alpha=check_level(self.alpha))
         if not isinstance(self.draws, FixedN | UntilRadii | UntilWidth):
             raise InputError(f"draws must be FixedN(), UntilRadii() or UntilWidth(), got {self.draws!r}.")
+        if (basis := getattr(self.lipschitz, "basis", None)) is not None:  # a LipschitzBound, which takes torch to make
+            if basis != PROVED:
+                raise InputError(f"this Lipschitz bound is {basis}, not proved: take it by method fourier or gram.")
+            keep(self, lipschitz=getattr(self.lipschitz, "value", None))
         known = self.lipschitz
         number = isinstance(known, int | float) and not isinstance(known, bool) and 0 < known < math.inf
         if known is not None and known not in (PRODUCT, LOCAL) and not number:
