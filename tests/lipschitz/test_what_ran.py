@@ -349,6 +349,7 @@ LINEAR = {
     "cumsum": (lambda x: x.cumsum(1), (7,)),
     "index_select": (lambda x: x.index_select(1, torch.tensor([0, 0, 3])), (4,)),
     "repeat_interleave": (lambda x: x.repeat_interleave(3, 1), (4,)),
+    "repeat_interleave by a tensor": (lambda x: 2 * x.repeat_interleave(torch.tensor([1, 2, 5, 0]), 1), (4,)),
     "unary plus": (lambda x: +x, (4,)),
     "fancy": (lambda x: x[:, [0, 2, 2], 1:], (4, 3)),
     "option A": (lambda x: functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 2, 2)), (2, 5, 5)),

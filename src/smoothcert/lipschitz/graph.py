@@ -56,11 +56,15 @@ class Program:
         """What the graph makes of inputs, in batches of the size that it was exported with."""
         interpreter = fx.Interpreter(self.module)
         interpreter.extra_traceback = False  # an error is one sentence
-        nodes = [node for node in self.module.graph.nodes if node.op == "placeholder"]
-        found = interpreter.run(*(x if node is self.input else self.constants[node] for node in nodes))
+        found = interpreter.run(*self.arguments(x))
         outputs: Any = self.module.graph.output_node().args[0]
         scores: Tensor = found[list(outputs).index(self.output)]
         return scores
+
+    def arguments(self, x: Tensor) -> list[Any]:
+        """What the graph is called with: the inputs, and what export took out of the module."""
+        nodes = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        return [x if node is self.input else self.constants[node] for node in nodes]
 
     @property
     def eps(self) -> float:
@@ -121,10 +125,20 @@ def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
     }
     program = Program(exported.graph_module, nodes[inputs[0]], nodes[outputs[0]], constants, whole.module())
     with torch.no_grad():
+        if exported.range_constraints:
+            _Sizes(exported.graph_module).run(*program.arguments(x))
         _fold(program, keep)
     if program.output in constants:
         raise InputError("the module must return one tensor that depends on its input.")
     return program
+
+
+class _Sizes(fx.Interpreter):
+    """Puts tensors in the place of those whose sizes export left open, as repeat_interleave by a tensor does."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        n.meta["val"] = super().run_node(n)
+        return n.meta["val"]
 
 
 def compare(one: Program, many: Program) -> None:

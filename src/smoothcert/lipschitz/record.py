@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 
 _SAME = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
-_CHECK = aten._assert_tensor_metadata.default
+_CHECKS = {aten._assert_tensor_metadata.default, aten.sym_size.int}
 
 
 class _From(int):
@@ -35,7 +35,7 @@ class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]
         inputs = [self.origin(leaf) for leaf in pytree.tree_leaves((args, kwargs or {}))]
         result = operation(*args, **(kwargs or {}))
         known = [value for value in inputs if isinstance(value, _From)]
-        if not known or operation is _CHECK:
+        if not known or operation in _CHECKS:
             return result
         if operation not in _SAME:
             self.operations.append((operation, inputs))

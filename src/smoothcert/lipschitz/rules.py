@@ -142,7 +142,7 @@ _MOVES = (
     aten.transpose.int, aten.t, aten.unsqueeze, aten.squeeze, aten.clone, aten.alias, aten.detach, aten.contiguous,
     aten.slice.Tensor, aten.select.int, aten.narrow, aten.split, aten.split_with_sizes, aten.chunk, aten.unbind,
     aten.flip, aten.roll, aten.expand, aten.repeat, aten.tile, aten.repeat_interleave.self_int,
-    aten.repeat_interleave.self_Tensor, aten.index.Tensor, aten.index_select.default, aten.gather.default,
+    aten.index.Tensor, aten.index_select.default, aten.gather.default,
     aten.unfold, aten.im2col, aten.tril, aten.triu, aten.diagonal.default,
     aten.pixel_shuffle, aten.pixel_unshuffle, aten.channel_shuffle,
 )  # fmt: skip
