@@ -17,7 +17,7 @@ from smoothcert.lipschitz import graph, rules, spectral, tripwire
 from smoothcert.lipschitz.graph import BATCH
 from smoothcert.lipschitz.regions import answers, own_bound
 from smoothcert.lipschitz.walk import LastLayer, Norm, Walk
-from smoothcert.modules import evaluating
+from smoothcert.modules import evaluated
 
 Method = Literal["fourier", "gram", "power"]
 _NORMS: dict[str, Norm] = {"fourier": spectral.fourier, "gram": spectral.gram, "power": spectral.power}
@@ -56,7 +56,7 @@ def product(
 ) -> LipschitzBound:
     """A bound of `‖f(x) − f(y)‖₂ / ‖x − y‖₂` over all inputs x, y of one shape, such as (3, 32, 32).
 
-    f is the module in evaluation mode, as the engines run it; its mode is put back.
+    f is the module in evaluation mode, as the engines run it.
 
     Layers multiply, residual additions add, concatenations add squares; a batch normalisation (evaluation mode
     only) is folded into the layer before it; a module with a method `lipschitz_bound()` answers for itself, the whole
@@ -72,13 +72,8 @@ def product(
     if method not in _NORMS:
         raise InputError(f"there is no method {method!r} for norms: use one of {', '.join(_NORMS)}.")
     require_evaluation(module)
-    with evaluating(module):
-        return _product(module, input_shape, method, inside, near)
-
-
-def _product(
-    module: nn.Module, input_shape: Sequence[int], method: Method, inside: bool, near: Tensor | None
-) -> LipschitzBound:
+    if any(part.training for part in module.modules()):
+        module = evaluated(module)
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"{name} of the module is not finite: train or load it again.")
