@@ -46,7 +46,7 @@ def test_denoise_then_certify_predict_and_attack(folder, monkeypatch):
     assert sc.open_run(folder / "with.smoothcert").info.model == "digits_cnn+denoiser"
     without, denoised = (average_radius(folder / f"{name}.smoothcert") for name in ("without", "with"))
     assert denoised > without
-    assert "60 inputs" in run(folder, monkeypatch, f"predict {asked} --n 200 --denoiser out/last.safetensors")
+    assert "60 inputs" in run(folder, monkeypatch, f"predict {asked} --max-n 200 --denoiser out/last.safetensors")
     said = run(folder, monkeypatch, "attack digits_cnn digits --eps 0.5 --limit 5 --denoiser out/last.safetensors")
     assert "robust accuracy" in said
 
