@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.soft import INTERVALS
 from smoothcert.certificate import PROVED
+from smoothcert.plan import Duels
 from smoothcert.radii.soft import SOFT_METHODS
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve, firsts
@@ -199,7 +200,8 @@ def _made(run: Run) -> list[tuple[str, str]]:
 
 def _about(method: str) -> str:
     """The first line of the file that holds the method, or of the function where one file holds several."""
-    home = inspect.getmodule(METHODS[method]) if method in METHODS else INTERVALS.get(method, SOFT_METHODS.get(method))
+    homes = {**METHODS, **Duels.methods}
+    home = inspect.getmodule(homes[method]) if method in homes else INTERVALS.get(method, SOFT_METHODS.get(method))
     return (home.__doc__ or "").splitlines()[0] if home else ""
 
 
