@@ -43,6 +43,15 @@ def test_both_ways_of_reading_agree(path, chunk, monkeypatch):
     quick, slow = at_once(path), row_by_row(path)
     np.testing.assert_array_equal([quick.selections, quick.estimations], slow[0])
     np.testing.assert_allclose(quick.seconds, slow[1])
+    with RunFile.open_to_read(path) as file:
+        again = np.array([record.position for record in file.inputs()])
+        votes = list(file.votes())
+        kind, c = file.plan.classifier.votes, file.plan.classifier.num_classes
+    others = kind.others(len(again), c)
+    for v in votes:
+        others.add(v.beside, v.draws, v.position, int(v.phase.value == "estimation"))
+    for name in ("lost", "chosen", "named"):
+        np.testing.assert_array_equal(getattr(quick.others, name), getattr(others, name))
 
 
 def rewrite(path, change):
