@@ -41,7 +41,7 @@ CHOOSING, CHOOSING_SHARE = 10, 10
 
 FIRST_LOOK, STEP, GROWTH, FUTILITY = 20, 10, 1.1, 0.2
 """When predictions by duels are looked at: first, then at whole steps; and the chance that one is given up although
-max_n draws would make it. Found on CIFAR-10 (`benchmarks/prediction.py`)."""
+max_n draws would make it. Found on CIFAR-10 (`benchmarks/duels.py`)."""
 
 SMALLEST = math.ulp(0.0)
 """A radius at which Φ(r/σ) = ½: to claim it is to predict."""
