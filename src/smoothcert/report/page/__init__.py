@@ -143,7 +143,8 @@ def _closest(run: Run) -> list[list[int]] | None:
     if not isinstance(run.tally.others, Fought):
         return None
     lost = run.tally.others.lost
-    return np.stack([lost.argmax(axis=1), lost.max(axis=1)], axis=1).tolist()  # type: ignore[no-any-return]
+    closest: list[list[int]] = np.stack([lost.argmax(axis=1), lost.max(axis=1)], axis=1).tolist()
+    return closest
 
 
 def _curve(curve: Curve, run: int, summary: Summary, wrong: int) -> dict[str, Any]:
