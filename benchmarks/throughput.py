@@ -5,7 +5,8 @@
 For each network: (a) the bare forward pass of each engine; (b) `certify` with the engine and the batch that `auto`
 takes for a run of an hour; (c) the loop that published code uses: repeat the input, torch.randn_like, eager forward,
 argmax, count on the CPU; (d) PyTorchRandomizedSmoothing.certify of the Adversarial Robustness Toolbox; (e) the sampler
-of (b) with a model that costs nothing, which leaves noise and counting. (b) and (e) are measured with Gaussian noise,
+of (b) with a model that costs nothing, which leaves noise and counting; (f) counting the lost duels of a candidate in
+scores that are there, which is a / f of a forward pass. (b) and (e) are measured with Gaussian noise,
 as in (c) and (d), and with grid noise, the command line's for images. (c) and (d) get the batch at which eager PyTorch
 is fastest. All take turns, and so does a matrix product that says what the machine can do at that moment; rates are
 medians, ratios medians of those of each round. Peak memory is that of a process that does one of them once.
@@ -36,7 +37,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.models import build
-from smoothcert.plan import Labels
+from smoothcert.plan import Duels, Labels
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import Input, Phase, blocks_of
 from smoothcert.sampling.choice import EAGER, choose_engine
@@ -214,6 +215,12 @@ def noise_alone(bench: Bench, noise: Noise, draws: int) -> object:
     return sum(votes.draws for votes in executor.run(blocks_of(0, Phase.ESTIMATION, draws)))
 
 
+def counting_duels(bench: Bench, scores: torch.Tensor, draws: int) -> object:
+    """(f)"""
+    kind = Duels()
+    return sum(len(kind.count(kind.ballots(scores).numpy(), 0).counts) for _ in range(0, draws, bench.auto_batch))
+
+
 def contenders(bench: Bench, compiler: bool) -> Iterator[tuple[str, Callable[[], Callable[[int], object]]]]:
     names = [*EAGER, "onnx", *(["compile"] if compiler else [])]
     for name in names if bench.auto in names else [*names, bench.auto]:
@@ -224,6 +231,7 @@ def contenders(bench: Bench, compiler: bool) -> Iterator[tuple[str, Callable[[],
     yield "d ART", partial(art, bench)
     yield "e noise and counting", lambda: partial(noise_alone, bench, Gaussian(SIGMA))
     yield "e noise and counting, grid noise", lambda: partial(noise_alone, bench, bench.grid)
+    yield "f counting duels", lambda: partial(counting_duels, bench, torch.randn(bench.auto_batch, bench.num_classes))
 
 
 # ---- how
@@ -297,6 +305,7 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
         "b / fastest a, grid noise": ratio("b certify, grid noise", fastest),
         **{f"b / {label[0]}": ratio("b certify", label) for label in ("c published loop", "d ART") if label in median},
         "a / e": ratio(fastest, "e noise and counting"),
+        "a / f": ratio(fastest, "f counting duels"),
         "a / e, grid noise": ratio(fastest, "e noise and counting, grid noise"),
         "share of the matrix product": median["b certify"] * operations(bench) / statistics.median(peak),
         "values a second in e": median["e noise and counting"] * bench.x.numel(),

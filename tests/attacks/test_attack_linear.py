@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import ABSTAIN, Labels, SmoothedClassifier, Softmax, Sparsemax, attacks
+from smoothcert import ABSTAIN, Duels, Labels, SmoothedClassifier, Softmax, Sparsemax, attacks
 
 SIZE = 12
 
@@ -129,7 +129,7 @@ def test_perturbations_lie_in_their_balls(rng, scale):
         assert (fooled == found).all()
 
 
-@pytest.mark.parametrize("votes", [Labels(), Softmax(0.5), Sparsemax(4.0)], ids=str)
+@pytest.mark.parametrize("votes", [Duels(), Labels(), Softmax(0.5), Sparsemax(4.0)], ids=str)
 def test_a_radius_that_is_true_holds_and_its_triple_is_broken(rng, votes):
     """The certificate of a half-space nearly attains the distance; that of shares too, whose two classes change places
     where those of the scores do, by symmetry."""

@@ -185,7 +185,7 @@ def test_export_and_import(folder):
 
 def test_predict(folder):
     arguments = ("predict", "mine:labels", "data.npz", "--sigma", "0.25", "--num-classes", "3")
-    result = smoothcert(folder, *arguments, "--n", "200", "--limit", "5", "--out", "predictions.tsv")
+    result = smoothcert(folder, *arguments, "--max-n", "200", "--limit", "5", "--out", "predictions.tsv")
     assert result.returncode == 0, result.stderr
     assert "5 inputs" in result.stdout
     assert re.search(r", seed \d+:", " ".join(result.stdout.split()))
@@ -289,8 +289,8 @@ class TestBadInput:
             (("--max-n", "500"), "--max-n says nothing without --radii"),
             (("--radii", "0.1", "--until-width", "0.1"), "ask either for --radii or for --until-width, not both"),
             (("--radii", "0.1;0.2"), "'0.1;0.2' is no list of numbers such as 0.25,0.5"),
-            (("--votes", "fuzzy"), "unknown votes 'fuzzy': choose one of labels, softmax"),
-            (("--temperature", "0.5"), "--temperature says nothing about labels votes"),
+            (("--votes", "fuzzy"), "unknown votes 'fuzzy': choose one of duels, labels"),
+            (("--temperature", "0.5"), "--temperature says nothing about duels votes"),
             (("--lipschitz", "steep", "--votes", "softmax"), "lipschitz must be a positive number, product or local"),
             (("--gpus-per-worker", "1"), "pass --cluster or --workers"),
             (

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 from smoothcert import InputError, open_run
 from smoothcert.cli import app
 
-QUICK = ("--sigma", "0.25", "--n", "100", "--limit", "2", "--batch", "50", "--engine", "torch")
+ASKED = ("--sigma", "0.25", "--limit", "2", "--batch", "50", "--engine", "torch")
+QUICK = (*ASKED, "--n", "100")
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_data_on_a_grid_get_grid_noise_unless_told_otherwise(invoke, data, optio
         assert f"noise: {noise}" in output
         assert (f"of 1/{levels}, error {plan.noise_error:.2g} taken off α" in output) == (noise == "grid")
         assert max(map(len, output.splitlines())) <= 80
-    assert f"{noise} noise σ = 0.25" in invoke("predict", "digits_cnn", data, *QUICK, *options).output
+    assert f"{noise} noise σ = 0.25" in invoke("predict", "digits_cnn", data, *ASKED, *options).output
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert import SmoothedClassifier
+from smoothcert import Duels, SmoothedClassifier
 from smoothcert.store.logs import import_logs
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,7 +27,7 @@ def squares(tmp_path_factory, seen):
         return nearest(batch)
 
     out = tmp_path_factory.mktemp("squares") / "squares.smoothcert"
-    smoothed = SmoothedClassifier(watched, sigma=0.6, num_classes=4, batch=100, seed=0)
+    smoothed = SmoothedClassifier(watched, sigma=0.6, num_classes=4, votes=Duels(), batch=100, seed=0)
     return smoothed.certify_dataset(Squares(), out=out, n0=20, n=400)
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from interruptible import certify
 from smoothcert import RunError, open_run
+from smoothcert.sampling.blocks import Soft
+from smoothcert.sampling.duels import Lost
 from smoothcert.store import counts
 from smoothcert.store.file import RunFile
 from smoothcert.store.schema import pack
@@ -43,6 +45,15 @@ def test_both_ways_of_reading_agree(path, chunk, monkeypatch):
     quick, slow = at_once(path), row_by_row(path)
     np.testing.assert_array_equal([quick.selections, quick.estimations], slow[0])
     np.testing.assert_allclose(quick.seconds, slow[1])
+    with RunFile.open_to_read(path) as file:
+        again = np.array([record.position for record in file.inputs()])
+        votes = list(file.votes())
+        kind, c = file.plan.classifier.votes, file.plan.classifier.num_classes
+    others = kind.others(len(again), c)
+    for v in votes:
+        others.add(v.beside, v.draws, v.position, int(v.phase.value == "estimation"))
+    for name in ("lost", "chosen", "named"):
+        np.testing.assert_array_equal(getattr(quick.others, name), getattr(others, name))
 
 
 def rewrite(path, change):
@@ -82,6 +93,53 @@ def test_rows_that_contradict_the_plan(path, change):
     rewrite(path, spoil)
     assert at_once(path) is None
     with pytest.raises(RunError):
+        len(open_run(path))
+
+
+def lost_of(votes, **changes):
+    return replace(votes, beside=replace(votes.beside, **changes))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda v: replace(v, beside=None), id="no duels"),
+        pytest.param(lambda v: replace(v, beside=Soft(0, *np.ones((3, 3), dtype=int))), id="shares"),
+        pytest.param(lambda v: lost_of(v, classes=v.beside.classes + 3, rivals=v.beside.rivals + 3), id="class"),
+        pytest.param(lambda v: lost_of(v, rivals=v.beside.rivals + 3), id="rival"),
+        pytest.param(lambda v: lost_of(v, counts=v.beside.counts + 1), id="more than were drawn"),
+        pytest.param(lambda v: lost_of(v, counts=v.beside.counts * 0), id="none"),
+        pytest.param(lambda v: lost_of(v, counts=v.beside.counts // 2 + 1), id="followed in some draws"),
+        pytest.param(lambda v: replace(v, beside=Lost(*(np.tile(a, 2) for a in columns(v)))), id="pairs twice"),
+        pytest.param(lambda v: replace(v, beside=Lost(*(a[::-1] for a in columns(v)))), id="pairs out of order"),
+        pytest.param(lambda v: replace(v, beside=Lost(*two_classes(v))), id="two candidates"),
+    ],
+)
+def test_duels_that_nobody_counted(path, spoil):
+    rewrite(path, spoil)
+    assert at_once(path) is None
+    with pytest.raises(RunError, match=r"contradict|damaged"):
+        len(open_run(path))
+
+
+def columns(votes):
+    return votes.beside.classes, votes.beside.rivals, votes.beside.counts
+
+
+def two_classes(votes):
+    return np.array([0, 1]), np.array([0, 1]), np.array([votes.draws, votes.draws])
+
+
+def test_duels_of_a_class_that_was_not_selected(path):
+    """Sound by themselves: the whole run shows that its selection chose another one."""
+
+    def other(votes):
+        k = (votes.candidate + 1) % 3
+        return replace(votes, beside=Lost(np.array([k]), np.array([k]), np.array([votes.draws])))
+
+    rewrite(path, other)
+    assert at_once(path) is not None
+    with pytest.raises(RunError, match="draws for a class that the selection did not choose"):
         len(open_run(path))
 
 

@@ -33,7 +33,7 @@ def demo(
     smoothed = opened.smoothed({"sigma": 0.25}, {"seed": 0})
     with Meter("certifying") as meter:
         run = smoothed.certify_dataset(opened.dataset, out=out, limit=200, model_name="digits_cnn", on_progress=meter)
-    print_methods(columns_of(run, run.methods), run, console)
+    print_methods(columns_of(run, run.compared), run, console)
     page, _ = write_report([run], beside(out, ".html"))
     console.print(
         f"\n{run.draws:,} votes are kept in {out}, and {page} shows what they prove: open it in a browser.\n"

@@ -29,13 +29,12 @@ def recertify(
     opened = open_run(run)
     if not len(opened):
         raise RunError(f"{run} has no input with all its draws yet: let certify finish first.")
-    methods = list(opened.methods) if method is None else [m.strip() for m in method.split(",")]
+    methods = list(opened.compared) if method is None else [m.strip() for m in method.split(",")]
     print_methods(columns_of(opened, methods, alpha), opened, console)
     print_estimates(opened, methods, alpha, estimated, console)
     if any(m not in opened.methods for m in methods):
-        console.print(
-            "Shares and labels make two classifiers: what methods for labels prove is about that of the labels."
-        )
+        kind = opened.plan.classifier.votes.name.capitalize()
+        console.print(f"{kind} and labels make two classifiers: what methods for labels prove is about that of labels.")
     if len(methods) > 1:
         console.print(
             f"The run declared {opened.plan.question.method} before its first draw. Each column holds at its own α; "

@@ -41,7 +41,7 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
 
 def columns_of(run: Run, methods: Sequence[str], alpha: float | None = None) -> dict[str, Sequence[Certificate]]:
     """What is proved, by method; a single one with a proved Lipschitz constant also without it."""
-    columns: dict[str, Sequence[Certificate]] = {m: run.certificates(m, alpha) for m in methods}
+    columns: dict[str, Sequence[Certificate]] = {run.called(m): run.certificates(m, alpha) for m in methods}
     if run.plan.constant is not None and len(methods) == 1 and methods[0] in run.methods:
         columns = {f"{methods[0]}, L = ∞": run.certificates(methods[0], alpha, plain=True), **columns}
     return columns
@@ -80,7 +80,7 @@ def print_methods(
     )
     table.add_column("certified accuracy" if basis == PROVED else f"accuracy, {basis}")
     for name in columns:
-        table.add_column(name.replace("-", "-\n"), justify="right")
+        table.add_column(name.replace("-", "-\n").replace(" (", "\n("), justify="right")
     table.add_row("right class, any radius", *(f"{s.accuracy:.3f}" for s in summaries.values()))
     for i, radius in enumerate(radii):
         table.add_row(f"at radius {radius:g}", *(f"{s.certified[i]:.3f}" for s in summaries.values()))

@@ -17,7 +17,7 @@ from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Block, Claim, Phase,
 from smoothcert.sampling.duels import Lost
 
 CERTIFYING = (Phase.SELECTION, Phase.ESTIMATION)
-CLEAR = 2.0
+CLEAR = 1.5
 """Standard deviations by which a class leads in its worst duel where nobody would ask for more draws to select it."""
 
 

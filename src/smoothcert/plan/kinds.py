@@ -36,14 +36,12 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 PROVED, ESTIMATED = "proved", "estimated"
-LOOK = 20
-"""Draws that choose the class of a prediction by duels, and after which it is looked at for the first time."""
+CHOOSING, CHOOSING_SHARE = 10, 10
+"""Draws that choose the class of a prediction by duels; where that is close, up to one in so many of max_n."""
 
-CHOOSING = 10
-"""The part of max_n draws that may be spent on choosing the class of a prediction, where that is close."""
-
-FUTILITY = 0.05
-"""Chance that a prediction is given up although max_n draws would make it."""
+FIRST_LOOK, STEP, GROWTH, FUTILITY = 20, 10, 1.1, 0.2
+"""When predictions by duels are looked at: first, then at whole steps; and the chance that one is given up although
+max_n draws would make it. Found on CIFAR-10 (`benchmarks/duels.py`)."""
 
 SMALLEST = math.ulp(0.0)
 """A radius at which Φ(r/σ) = ½: to claim it is to predict."""
@@ -77,6 +75,11 @@ class Kind(ABC):
     default_method: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()
     """Methods of another classifier, that of the labels, whose votes are kept beside these."""
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Methods that tables show side by side unless told otherwise."""
+        return tuple(self.methods)
 
     soft: ClassVar[bool] = False
     """Is a vote divided into shares?"""
@@ -141,7 +144,12 @@ class Duels(Kind):
     default_method: ClassVar[str] = "duels"
     beside: ClassVar[tuple[str, ...]] = tuple(METHODS)
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        return (*self.methods, *self.beside)
+
     def ballots(self, scores: torch.Tensor) -> torch.Tensor:
+        """The scores, in a type that holds those of every precision."""
         return scores.double()
 
     def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
@@ -164,11 +172,11 @@ class Duels(Kind):
 
     def predicting(self, inputs: int, max_n: int, level: float, num_classes: int) -> Schedule:
         """The test of a radius that is hardly one, with a selection of its own."""
-        at = (*(n for n in looks(-(-max_n // LOOK) * LOOK, step=LOOK) if n < max_n), max_n)
+        at = (*(n for n in looks(-(-max_n // STEP) * STEP, GROWTH, STEP) if FIRST_LOOK <= n < max_n), max_n)
         test = UntilClaimed(1.0, at, level, FUTILITY, (SMALLEST,))
         phases = Phase.CHOOSE, Phase.PREDICT
-        rule = DuelRule(test, num_classes, most_n0=max_n // CHOOSING)
-        return Adaptive(rule, inputs=inputs, n0=LOOK, phases=phases)
+        rule = DuelRule(test, num_classes, most_n0=max_n // CHOOSING_SHARE)
+        return Adaptive(rule, inputs=inputs, n0=CHOOSING, phases=phases)
 
     def predict(self, tally: Tally, level: float) -> NDArray[np.int64]:
         return np.array([claim.prediction for claim in tally.claims or []])

@@ -76,13 +76,13 @@ def gather(
     labels = map(printable, names or _names(runs))
     chosen = [(run, label, m) for run, label in zip(runs, labels, strict=True) for m in _methods(run, methods)]
     if methods is None and len(runs) == 1:
-        chosen += [(run, label, m) for run, label, declared in chosen for m in run.methods if m != declared]
-    one_method = len({m for *_, m in chosen}) == 1
+        chosen += [(run, label, m) for run, label, declared in chosen for m in run.compared if m != declared]
+    one_method, alone = len({m for *_, m in chosen}) == 1, len(runs) == 1 and not names
     proved = [
         Curve(
             run=run,
             run_name=label,
-            name=label if one_method else m if len(runs) == 1 and not names else f"{label}, {m}",
+            name=label if one_method else run.called(m) if alone else f"{label}, {run.called(m)}",
             certificates=run.certificates(m, alpha),
             asked=methods is not None or m == run.plan.question.method,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
-from smoothcert.plan import Duels, Plan, Tally
+from smoothcert.plan import Plan, Tally
 from smoothcert.plan.tally import SEVERAL, Fought
-from smoothcert.sampling.blocks import Phase
+from smoothcert.sampling.blocks import NO_CANDIDATE, Phase
 from smoothcert.sampling.duels import Lost, added_up, leaders
 from smoothcert.store.rows import NOTHING, Keys, end_of, fit
 from smoothcert.store.schema import is_intact, is_lost, unpack_lost
@@ -43,9 +42,9 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept:
     Reads what `RunFile.votes` reads, with the same rule but in arrays; what exactly is wrong, that one says. What is
     found are rows of the table of votes, ordered, an input's selection first; shares are not read here.
     """
-    tally, before = Tally.zeros(len(kept), plan.classifier.num_classes), NOTHING
-    counts = np.stack([tally.selections, tally.estimations])
-    duels: list[Ints] = []
+    m, c = len(kept), plan.classifier.num_classes
+    tally, before = Tally.zeros(m, c, plan.classifier.votes.others(m, c)), NOTHING
+    selected: list[NDArray[np.uint32]] = []
     while rows := list(islice(found, CHUNK)):
         if not all(map(is_intact, rows)):
             return None
@@ -73,26 +72,25 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept:
         ):
             return None
         index, wanted = np.searchsorted(kept, keys.position), np.isin(keys.position, kept)
-        of = wanted[row]
-        np.add.at(counts, (keys.sample[row[of]], index[row[of]], classes[of]), votes[of])
+        for sample, counts in enumerate((tally.selections, tally.estimations)):
+            of = (wanted & (keys.sample == sample))[row]
+            np.add.at(counts, (index[row[of]], classes[of]), votes[of])
         np.add.at(tally.seconds, index[wanted], np.array(took)[wanted])
-        fought = np.stack([index[lost_in], keys.sample[lost_in], *dataclasses.astuple(keys.lost)])
-        duels.append(fought[:, wanted[lost_in]])
+        if isinstance(tally.others, Fought):
+            duels = np.stack([index[lost_in], keys.lost.classes, keys.lost.rivals, keys.lost.counts])
+            chosen, proved = ((wanted & (keys.sample == sample))[lost_in] for sample in (0, 1))
+            selected.append(duels[:, chosen].astype(np.uint32))
+            _add_lost(tally.others, *duels[:, proved])
         before = end_of(keys)
-    others = None
-    if isinstance(plan.classifier.votes, Duels):
-        others = _fought(np.concatenate([*duels, np.zeros((5, 0), dtype=np.int64)], axis=1), counts)
-    return Tally(counts[0], counts[1], tally.seconds, others)
+    if isinstance(tally.others, Fought) and selected:
+        inputs, *pairs_lost = added_up(*np.concatenate(selected, axis=1).astype(np.int64))
+        tally.others.chosen[np.unique(inputs)] = leaders(inputs, Lost(*pairs_lost), tally.selections.sum(axis=1))
+    return tally
 
 
-def _fought(duels: Ints, counts: Ints) -> Fought:
-    """What lost duels of all rows (input, sample, class, rival, count) add up to, beside the label counts."""
-    fought = Fought.zeros(*counts.shape[1:])
-    inputs, _, classes, rivals, lost = duels[:, (duels[1] == 1) & (duels[2] != duels[3])]
-    np.add.at(fought.lost, (inputs, rivals), lost)
-    inputs, _, classes, *_ = duels[:, duels[1] == 1]
-    fought.named[inputs] = classes
+def _add_lost(fought: Fought, inputs: Ints, classes: Ints, rivals: Ints, counts: Ints) -> None:
+    """Adds the lost duels of candidates; as its own rival a class has its draws, which are no loss."""
+    new = fought.named[inputs] == NO_CANDIDATE
+    fought.named[inputs[new]] = classes[new]
     fought.named[inputs[fought.named[inputs] != classes]] = SEVERAL
-    inputs, *selected = added_up(*duels[[0, 2, 3, 4]][:, duels[1] == 0])
-    fought.chosen[np.unique(inputs)] = leaders(inputs, Lost(*selected), counts[0].sum(axis=1))
-    return fought
+    np.add.at(fought.lost, (inputs, rivals), np.where(classes == rivals, 0, counts))

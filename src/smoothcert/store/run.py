@@ -92,6 +92,15 @@ class Run:
         """The methods for the classifier that was certified, the declared one among them."""
         return (self.plan.question.method,) if self.claimed else tuple(self.plan.classifier.votes.methods)
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The methods that are shown side by side, those for labels that are kept beside duels among them."""
+        return self.methods if self.claimed else self.plan.classifier.votes.compared
+
+    def called(self, method: str) -> str:
+        """The method's name, which says so where it is about another classifier than the run: that of the labels."""
+        return f"{method} (labels)" if method in self.plan.classifier.votes.beside else method
+
     @cached_property
     def _complete(self) -> tuple[list[InputRecord], Tally, NDArray[np.float64]]:
         plan = self.plan

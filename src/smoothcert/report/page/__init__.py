@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.soft import INTERVALS
 from smoothcert.certificate import PROVED
+from smoothcert.plan import Duels
+from smoothcert.plan.tally import Fought
 from smoothcert.radii.soft import SOFT_METHODS
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve, firsts
@@ -80,7 +82,7 @@ def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]
         f"{_verb(best)} for {count:,} of {inputs:,} inputs ({printable(run.info.data)})"
         + (f" in the best of {several} runs, {printable(best.run_name)}. " if several > 1 else ". ")
         + f"The classifier is {model}, smoothed: it looks at many noisy copies of an input (noise σ = "
-        f"{run.plan.classifier.sigma:g}) and gives the answer that most of them get. For each input, the risk that its "
+        f"{run.plan.classifier.sigma:g}) and gives the answer that they elect. For each input, the risk that its "
         f"proof is wrong is at most {_odds(best.alpha)}."
     ]
     if not run.finished:
@@ -129,10 +131,20 @@ def _run(run: Run, sheets: Sheets | None, name: str) -> dict[str, Any]:
         "labels": run.labels.tolist(),
         "classes": None if run.info.classes is None else [printable(c) for c in run.info.classes],
         "votes": votes,
+        "duels": _closest(run),
         "estimation": run.tally.estimations.sum(axis=1).tolist(),
         "pictures": None if sheets is None else {**asdict(sheets), "columns": COLUMNS, "cells": CELLS},
         "made": [[printable(key), printable(value)] for key, value in _made(run)],
     }
+
+
+def _closest(run: Run) -> list[list[int]] | None:
+    """The rival that won most duels with the candidate of each input, and how many; None where votes are no duels."""
+    if not isinstance(run.tally.others, Fought):
+        return None
+    lost = run.tally.others.lost
+    closest: list[list[int]] = np.stack([lost.argmax(axis=1), lost.max(axis=1)], axis=1).tolist()
+    return closest
 
 
 def _curve(curve: Curve, run: int, summary: Summary, wrong: int) -> dict[str, Any]:
@@ -199,7 +211,8 @@ def _made(run: Run) -> list[tuple[str, str]]:
 
 def _about(method: str) -> str:
     """The first line of the file that holds the method, or of the function where one file holds several."""
-    home = inspect.getmodule(METHODS[method]) if method in METHODS else INTERVALS.get(method, SOFT_METHODS.get(method))
+    homes = {**METHODS, **Duels.methods}
+    home = inspect.getmodule(homes[method]) if method in homes else INTERVALS.get(method, SOFT_METHODS.get(method))
     return (home.__doc__ or "").splitlines()[0] if home else ""
 
 

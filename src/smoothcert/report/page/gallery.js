@@ -84,6 +84,31 @@ function outcomeOf(run, curve, i) {
 }
 const OUTCOMES = { right: "✓ right", wrong: "✗ wrong", abstained: "– no answer" };
 
+// What the votes say of the class that is proved: by duels, how it fares against its closest rival.
+function proofStep(run, curve, i, name) {
+  if (!run.duels || curve.method !== "duels")
+    return [
+      voteBars(run, i, curve.prediction[i], 4),
+      h("p", {}, `3. The network votes on every noisy copy. The winner is ${name}.`),
+    ];
+  const [rival, lost] = run.duels[i],
+    total = run.estimation[i],
+    other = className(run, rival);
+  const rows = [
+    { name, size: total - lost, value: count(total - lost), chosen: true },
+    { name: other, size: lost, value: count(lost), chosen: false },
+  ];
+  return [
+    bars(rows, Math.max(1, total), "Duels won"),
+    h(
+      "p",
+      {},
+      `3. Every noisy copy is a duel between ${name} and each other class: the network's larger score wins it. ` +
+        `The closest rival is ${other}.`,
+    ),
+  ];
+}
+
 function explain(box, curve) {
   const run = data.runs[curve.run];
   if (!run.pictures || !run.votes) return;
@@ -108,12 +133,7 @@ function explain(box, curve) {
       picture(run, "noisy", i, `Input ${run.ids[i]} ${noiseWords(run)}`),
       h("p", {}, `2. Noise is added, ${count(run.estimation[i])} times anew.`),
     ),
-    h(
-      "li",
-      {},
-      voteBars(run, i, curve.prediction[i], 4),
-      h("p", {}, `3. The network votes on every noisy copy. The winner is ${name}.`),
-    ),
+    h("li", {}, ...proofStep(run, curve, i, name)),
     h(
       "li",
       {},
