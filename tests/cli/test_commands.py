@@ -194,6 +194,16 @@ def test_predict(folder):
     assert len(lines) == 6
 
 
+def test_predict_names_the_class_of_each_of_a_few_inputs(folder):
+    (folder / "names.txt").write_text("cat\ndog\n[b]eel[/b]\n")
+    arguments = ("predict", "mine:labels", "data.npz", "--sigma", "0.25", "--n", "200", "--class-names", "names.txt")
+    few = smoothcert(folder, *arguments, "--limit", "3").stdout
+    assert re.search(r"│ 2 +│ 2 \[b\]eel\[/b\] +│ (0 cat|1 dog|abstained) +│", few), few
+    many = smoothcert(folder, *arguments).stdout
+    assert "cat" not in many
+    assert "--out FILE writes each" in " ".join(many.split())
+
+
 def test_accuracy_near_chance_prints_a_hint(folder):
     images = np.load(folder / "data.npz")["x"]
     np.savez(folder / "wrong.npz", x=images, y=np.full(30, 2))

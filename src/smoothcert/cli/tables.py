@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from smoothcert.certificate import ESTIMATED, PROVED, Certificate
+from smoothcert.certificate import ABSTAIN, ESTIMATED, PROVED, Certificate
 from smoothcert.errors import InputError
 from smoothcert.store.run import Run
 from smoothcert.summary import certified_radii, summary_at, usual_radii
+from smoothcert.text import printable
 
 
 def print_run(run: Run, console: Console, estimated: bool = False) -> None:
@@ -91,3 +93,14 @@ def print_methods(
     )
     table.add_row("abstained", *(f"{s.abstained:.3f}" for s in summaries.values()))
     console.print(table)
+
+
+def called(k: int, classes: Sequence[str] | None) -> str:
+    """A class as it is shown: its number, and its name where there is one.
+
+    >>> called(1, ("cat", "dog")), called(-1, None)
+    ('1 dog', 'abstained')
+    """
+    if k == ABSTAIN:
+        return "abstained"
+    return str(k) if classes is None or k >= len(classes) else escape(printable(f"{k} {classes[k]}"))
