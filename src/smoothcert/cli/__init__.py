@@ -33,6 +33,7 @@ COMMANDS = (
     "export",
     "import",
     "report",
+    "gate",
     "reproduce",
 )
 INTERRUPTED = 130  # how typer ends when a command leaves Ctrl-C to it
