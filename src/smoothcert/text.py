@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 
 UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -38,3 +39,12 @@ def html_table(fields: dict[str, str]) -> str:
     rows = (("th", list(fields)), ("td", list(fields.values())))
     cells = [f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>" for tag, texts in rows]
     return f"<table>{''.join(cells)}</table>"
+
+
+def listed(count: int, names: Sequence[str] | None) -> str:
+    """How many there are, and the first ten by name where they have names.
+
+    >>> listed(3, ("cat", "dog", "eel")), listed(10, None)
+    ('3: cat, dog, eel', '10')
+    """
+    return str(count) if names is None else f"{count}: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"

@@ -13,6 +13,7 @@ from smoothcert.cli.tables import print_run
 from smoothcert.plan import Plan
 from smoothcert.records import flat
 from smoothcert.store import open_run
+from smoothcert.text import listed
 
 
 def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
@@ -29,10 +30,7 @@ def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
         ("command", info.command),
         ("model", info.model),
         ("data", info.data),
-        (
-            "classes",
-            ", ".join(info.classes[:10]) + (" …" if len(info.classes) > 10 else "") if info.classes else "-",
-        ),
+        ("classes", listed(opened.plan.classifier.num_classes, info.classes)),
         ("versions", ", ".join(f"{k} {v}" for k, v in info.versions.items())),
         *_declared(opened.plan),
         (

@@ -32,10 +32,12 @@ def markdown(contents: Contents) -> str:
     parts = []
     for basis, curves, summaries in _by_basis(contents):
         lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
-        cells = _cells(summaries, "{} %", "**{}**")
+        cells = _cells(summaries, "{} %", "**{}**" if contents.comparable else "{}")
         lines += [[_markdown(curve.name), *row] for curve, row in zip(curves, cells, strict=True)]
+        lines += [[_markdown(name), *row] for name, row in _published(contents, basis, "{} %")]
         parts.append(f"Certified accuracy, {basis}:\n\n{_pipes(lines)}")
         parts.append("\n".join(f"- {_markdown(names)}: {claim}" for names, claim in _statements(contents, curves)))
+    parts += map(_markdown, contents.remarks)
     if paired := contents.paired:
         first, second = map(_markdown, paired.names)
         parts.append(f"Paired on {paired.inputs} common inputs: {larger(paired)}")
@@ -59,12 +61,14 @@ def latex(contents: Contents) -> str:
     parts = []
     for basis, curves, summaries in _by_basis(contents):
         head = ["", "any $r$", *(f"$r = {r:g}$" for r in contents.radii), "average $r$", "abstained"]
-        cells = _cells(summaries, r"{}\,\%", r"\textbf{{{}}}")
+        cells = _cells(summaries, r"{}\,\%", r"\textbf{{{}}}" if contents.comparable else "{}")
         body = [" & ".join([_latex(curve.name), *row]) for curve, row in zip(curves, cells, strict=True)]
+        body += [" & ".join([_latex(name), *row]) for name, row in _published(contents, basis, r"{}\,\%")]
         notes = [f"% {_latex(names)}: {claim}" for names, claim in _statements(contents, curves)]
         parts.append(
             "\n".join([f"% Certified accuracy, {basis}.", *notes, _tabular("l" + "r" * (len(head) - 1), head, body)])
         )
+    parts += [f"% {_latex(remark)}" for remark in contents.remarks]
     if paired := contents.paired:
         head = ["$r$", *(f"only {_latex(name)}" for name in paired.names), "$p$"]
         body = [
@@ -89,6 +93,8 @@ def comma_separated(contents: Contents) -> str:
         sigma, wrong = curve.run.plan.classifier.sigma, contents.possibly_wrong(curve)
         told = csv_cell(curve.name), curve.basis, curve.method, sigma, curve.alpha, summary.inputs, curve.draws, wrong
         writer.writerow([*told, *_shares(summary), summary.average_radius, summary.abstained])
+    for name, known in contents.baseline.rows() if contents.baseline else ():
+        writer.writerow([csv_cell(name), "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), "", ""])
     return out.getvalue()
 
 
@@ -122,6 +128,16 @@ def _statements(contents: Contents, curves: Sequence[Curve]) -> list[tuple[str, 
         )
         said.setdefault(claim, []).append(curve.name)
     return [(", ".join(names), claim) for claim, names in said.items()]
+
+
+def _published(contents: Contents, basis: str, percent: str) -> list[tuple[str, list[str]]]:
+    """The rows of a published table beside what is proved, at the radii that it has; they are never the best."""
+    if contents.baseline is None or basis != PROVED:
+        return []
+    return [
+        (name, ["", *(percent.format(f"{100 * known[r]:.1f}") if r in known else "" for r in contents.radii), "", ""])
+        for name, known in contents.baseline.rows()
+    ]
 
 
 def _shares(summary: Summary) -> list[float]:

@@ -79,7 +79,9 @@ class Run:
 
     @property
     def draws(self) -> int:
-        """Forward passes behind the complete inputs."""
+        """Forward passes behind the complete inputs; of an imported log without votes those that it declares."""
+        if self.info.radii_only:
+            return len(self) * self.plan.question.n0 + sum(claim.n for claim in self.tally.claims or [])
         return int(self.tally.draws.sum())
 
     @property

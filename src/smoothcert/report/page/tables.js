@@ -35,7 +35,7 @@ function accuracyTable(basis, curves) {
   const shares = (curve) => [curve.accuracy, ...curve.certified];
   const best = shares(curves[0]).map((_, i) => Math.max(...curves.map((curve) => shares(curve)[i])));
   const widest = Math.max(...curves.map((curve) => curve.averageRadius));
-  const bold = (text, is) => h("td", {}, is && curves.length > 1 ? h("b", {}, text) : text);
+  const bold = (text, is) => h("td", {}, is && curves.length > 1 && data.comparable ? h("b", {}, text) : text);
   const sure = percent(1 - data.rho);
   const rows = curves.flatMap((curve) => {
     const draws = curve.draws.reduce((a, b) => a + b, 0);
@@ -60,6 +60,15 @@ function accuracyTable(basis, curves) {
       ),
     ];
   });
+  const published = basis === "proved" && data.baseline ? data.baseline.rows : [];
+  for (const { name, points } of published) {
+    const known = new Map(points),
+      cell = (r) => h("td", {}, known.has(r) ? percent(known.get(r)) : "");
+    const empty = [1, 2, 3].map(() => h("td"));
+    rows.push(
+      h("tr", { class: "published" }, h("th", { scope: "row" }, name), h("td"), ...data.radii.map(cell), ...empty),
+    );
+  }
   return table(
     `Inputs that keep the right answer (${basis}), by the size of the change`,
     ["", "right answer", ...data.radii.map((r) => `< ${short(r)}`), "average radius", "no answer", "draws"],
@@ -95,8 +104,7 @@ const accuracyRows = (curves) => [
 ];
 
 function meaning(box, curve) {
-  const at = data.radii.indexOf(data.headline),
-    share = curve.certified[at],
+  const share = curve.share(data.headline),
     wrong = curve.wrong;
   const start = data.runs.length > 1 ? `With ${curve.name}, a few` : "A few";
   box.append(
