@@ -48,3 +48,12 @@ def listed(count: int, names: Sequence[str] | None) -> str:
     ('3: cat, dog, eel', '10')
     """
     return str(count) if names is None else f"{count}: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of them.
+
+    >>> counted(1, "input"), counted(2_000, "input")
+    ('1 input', '2,000 inputs')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -198,6 +198,7 @@ def test_predict_names_the_class_of_each_of_a_few_inputs(folder):
     (folder / "names.txt").write_text("cat\ndog\n[b]eel[/b]\n")
     arguments = ("predict", "mine:labels", "data.npz", "--sigma", "0.25", "--n", "200", "--class-names", "names.txt")
     few = smoothcert(folder, *arguments, "--limit", "3").stdout
+    assert "1 input, " in smoothcert(folder, *arguments, "--limit", "1").stdout
     assert re.search(r"│ 2 +│ 2 \[b\]eel\[/b\] +│ (0 cat|1 dog|abstained) +│", few), few
     many = smoothcert(folder, *arguments).stdout
     assert "cat" not in many
@@ -303,10 +304,6 @@ class TestBadInput:
             (("--temperature", "0.5"), "--temperature says nothing about labels votes"),
             (("--lipschitz", "steep", "--votes", "softmax"), "lipschitz must be a positive number, product or local"),
             (("--gpus-per-worker", "1"), "pass --cluster or --workers"),
-            (
-                ("--shard", "1/2", "--batch", "auto"),
-                "drawn in batches of one size to give the votes of one run: pass --batch",
-            ),
             (("--out", "no/folder/run.smoothcert"), "does not exist"),
             (("--out", "/proc/run.smoothcert"), "cannot be opened"),
             (("--out", "data.npz"), "is not a smoothcert run file"),

@@ -86,7 +86,7 @@ def test_the_command_ends_as_it_says(half):
     asked = [str(half.path), "--radius", "0.25", "--confidence", "0.95", "--at-least"]
     passed, failed = (CliRunner().invoke(app, [*asked, share]) for share in ("0.2", "0.6"))
     assert (passed.exit_code, failed.exit_code) == (0, 1)
-    assert passed.output.startswith("Passed: 5 of 10 inputs are certified at radius 0.25, so with confidence 0.95")
+    assert passed.output.startswith("Passed: 5 of 10 inputs certified at radius 0.25, so with confidence 0.95")
     assert failed.output.count("\n") == 1
     verdict = json.loads(CliRunner().invoke(app, [*asked, "0.6", "--json"]).output)
     assert verdict["passed"] is False

@@ -93,8 +93,8 @@ def build(commands: tuple[str, ...] = COMMANDS, listed: tuple[str, ...] = ()) ->
 def translated(message: str, command: str) -> str:
     """A message of the library as a user of the command line needs it: arguments become options.
 
-    >>> translated("shards are drawn in batches of one size: pass `batch`.", "certify")
-    'shards are drawn in batches of one size: pass --batch.'
+    >>> translated("a run file exists: choose another `out`.", "certify")
+    'a run file exists: choose another --out.'
     """
     from smoothcert.options import options_of
     from smoothcert.plan import Classifier, Question, Selection, Setting

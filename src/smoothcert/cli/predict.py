@@ -21,7 +21,7 @@ from smoothcert.files import write_text
 from smoothcert.options import make
 from smoothcert.plan import Classifier, Question, Selection, Setting
 from smoothcert.sampling.blocks import Input
-from smoothcert.text import csv_cell
+from smoothcert.text import counted, csv_cell
 
 CHUNK = 50
 FEW = 20
@@ -74,7 +74,7 @@ def predict(
     if len(rows) <= FEW:
         console.print(table)
     console.print(
-        f"{len(rows)} inputs, {smoothed.classifier.votes} under {smoothed.classifier.noise} noise σ = "
+        f"{counted(len(rows), 'input')}, {smoothed.classifier.votes} under {smoothed.classifier.noise} noise σ = "
         f"{smoothed.sigma:g}, n ≤ {max_n:,}, α = {alpha:g}, seed {smoothed.seed}: {right / len(rows):.3f} right, "
         f"{abstained / len(rows):.3f} abstained, {smoothed.drawn / len(rows):,.0f} draws an input on average"
         + (f"; written to {out}" if out else "" if len(rows) <= FEW else "; --out FILE writes each of them"),

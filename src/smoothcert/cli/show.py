@@ -13,7 +13,7 @@ from smoothcert.cli.tables import print_run
 from smoothcert.plan import Plan
 from smoothcert.records import flat
 from smoothcert.store import open_run
-from smoothcert.text import listed
+from smoothcert.text import counted, listed
 
 
 def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
@@ -35,7 +35,7 @@ def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
         *_declared(opened.plan),
         (
             "done",
-            f"{len(opened)} of {opened.plan.selection.total} inputs"
+            f"{len(opened):,} of {counted(opened.plan.selection.total, 'input')}"
             + (" (radii only, no votes)" if info.radii_only else ""),
         ),
     ):

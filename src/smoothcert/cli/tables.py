@@ -14,7 +14,7 @@ from smoothcert.certificate import ABSTAIN, ESTIMATED, PROVED, Certificate
 from smoothcert.errors import InputError
 from smoothcert.store.run import Run
 from smoothcert.summary import certified_radii, summary_at, usual_radii
-from smoothcert.text import printable
+from smoothcert.text import counted, printable
 
 
 def print_run(run: Run, console: Console, estimated: bool = False) -> None:
@@ -76,7 +76,7 @@ def print_methods(
     question = run.plan.question
     draws = f"n0 = {question.n0:,}, n {'≤' if run.plan.adaptive else '='} {question.draws.most:,}"
     table = Table(
-        title=f"{len(run)} inputs, σ = {run.plan.classifier.sigma:g}, {draws}, α = {alpha:g}",
+        title=f"{counted(len(run), 'input')}, σ = {run.plan.classifier.sigma:g}, {draws}, α = {alpha:g}",
         title_justify="left",
         min_width=60,
     )

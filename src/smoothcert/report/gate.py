@@ -10,6 +10,7 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.options import option
 from smoothcert.store.run import Run
 from smoothcert.summary import certified_radii
+from smoothcert.text import counted
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Verdict:
 
     def __str__(self) -> str:
         word, share = "Passed" if self.passed else "Failed", f"{floor(1e4 * self.share) / 1e4:.4f}"
-        found = f"{self.certified} of {self.inputs} inputs are certified at radius {self.gate.radius:g}"
+        found = f"{self.certified} of {counted(self.inputs, 'input')} certified at radius {self.gate.radius:g}"
         wanted = f"at least {self.gate.at_least:g} is asked for."
         if self.gate.confidence is None:
             return f"{word}: {found}, a share of {share}; {wanted}"

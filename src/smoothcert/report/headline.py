@@ -12,7 +12,7 @@ from smoothcert.certificate import PROVED
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve, table_radii
 from smoothcert.report.sheets import Sheets
-from smoothcert.text import printable
+from smoothcert.text import counted, printable
 
 FEW = 100
 PREFERRED = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25, *(m * 10**k for k in range(7) for m in (0.5, 1.0, 2.0))]
@@ -27,7 +27,9 @@ def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]
     count, inputs, run = int((best.won >= at).sum()), len(best.won), best.run
     several = len({id(c.run) for c in candidates})
     share = f"{100 * count / inputs:.1f}".removesuffix(".0")
-    who = f"{share}\u00a0% of the inputs are" if inputs >= FEW else f"{count} of {inputs} inputs {_are(count)}"
+    who = (
+        f"{share}\u00a0% of the inputs are" if inputs >= FEW else f"{count} of {counted(inputs, 'input')} {_are(count)}"
+    )
     claim = (
         f"{who} robust: the answer is right, and no change smaller than {at:g} can alter it."
         if count
@@ -35,7 +37,7 @@ def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]
     )
     model = printable(run.info.model) or "that of the imported log"
     facts = [
-        f"{_verb(best)} for {count:,} of {inputs:,} inputs ({printable(run.info.data)})"
+        f"{_verb(best)} for {count:,} of {counted(inputs, 'input')} ({printable(run.info.data)})"
         + (f" in the best of {several} runs, {printable(best.run_name)}. " if several > 1 else ". ")
         + f"The classifier is {model}, smoothed: it looks at many noisy copies of an input (noise σ = "
         f"{run.plan.classifier.sigma:g}) and gives the answer that most of them get. For each input, the risk that its "
@@ -47,8 +49,8 @@ def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]
     if inputs < FEW:
         low, high = (f"{100 * float(bound):.0f}" for bound in _interval(count, inputs))
         facts.append(
-            f"{inputs} inputs are few: were they drawn at random, the share among all inputs like them could be "
-            f"anything from {low} to {high}\u00a0% (confidence 95\u00a0%)."
+            f"{counted(inputs, 'input')} {_are(inputs)} few: were they drawn at random, the share among all inputs "
+            f"like them could be anything from {low} to {high}\u00a0% (confidence 95\u00a0%)."
         )
     facts += contents.remarks
     return claim, [*facts, _size(at, sheets)]

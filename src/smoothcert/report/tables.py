@@ -14,7 +14,7 @@ from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve
 from smoothcert.report.paired import Paired
 from smoothcert.summary import Summary
-from smoothcert.text import csv_cell
+from smoothcert.text import counted, csv_cell
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -40,7 +40,7 @@ def markdown(contents: Contents) -> str:
     parts += map(_markdown, contents.remarks)
     if paired := contents.paired:
         first, second = map(_markdown, paired.names)
-        parts.append(f"Paired on {paired.inputs} common inputs: {larger(paired)}")
+        parts.append(f"Paired on {counted(paired.inputs, 'common input')}: {larger(paired)}")
         lines = [["radius", f"only {first}", f"only {second}", "p (exact McNemar)"], ["---:"] * 4]
         lines += [
             [f"{r:g}", str(len(c.first)), str(len(c.second)), f"{c.p:.2g}"]
@@ -75,7 +75,10 @@ def latex(contents: Contents) -> str:
             f"{r:g} & {len(c.first)} & {len(c.second)} & {c.p:.2g}"
             for r, c in zip(paired.radii, paired.certified, strict=True)
         ]
-        notes = [f"% Paired on {paired.inputs} common inputs, exact McNemar test.", f"% {_latex(larger(paired))}"]
+        notes = [
+            f"% Paired on {counted(paired.inputs, 'common input')}, exact McNemar test.",
+            f"% {_latex(larger(paired))}",
+        ]
         parts.append("\n".join([*notes, _tabular("rrrr", head, body)]))
     return "\n\n".join(parts) + "\n"
 

@@ -19,6 +19,7 @@ from smoothcert.store.counts import check_size
 from smoothcert.store.file import RunFile
 from smoothcert.store.opening import damaged
 from smoothcert.store.schema import Info, InputRecord
+from smoothcert.text import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +41,7 @@ class Run:
         self._known: dict[tuple[str, float, bool, bool], list[Certificate]] = {}
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}: {len(self)} of {self.plan.selection.total} inputs)"
+        return f"Run({str(self.path)!r}: {len(self)} of {counted(self.plan.selection.total, 'input')})"
 
     def _repr_html_(self) -> str:
         from smoothcert.store.notebook import run_html
