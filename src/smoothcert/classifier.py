@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.certification import Care, certify_into
+from smoothcert.certification.cost import Cost, draws_per_second
 from smoothcert.certification.drawing import OnProgress, collect
 from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import (
@@ -43,6 +45,7 @@ from smoothcert.sampling.identity import Identity
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 
+logger = logging.getLogger(__name__)
 FAR_MORE = 10
 """Times more draws than an engine was chosen for, which may pay for a faster one."""
 
@@ -190,7 +193,23 @@ class SmoothedClassifier:
         setting = dataclasses.replace(self.setting, cluster=cluster)
         plan = Plan(classifier, asked.about(classifier), setting, selection)
         care = Care(images, model_name, check_determinism, verify_engine, on_progress, on_read)
-        return certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
+        run = certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
+        if run.hint:
+            logger.warning(run.hint)
+        return run
+
+    @keywords(Question, Selection)
+    def cost(self, data: Any, question: Question | None = None, **given: Any) -> Cost:
+        """What `certify_dataset` would take: how many draws, and how long on this machine. Nothing is kept."""
+        selecting, asking = split(given, Selection, Question)
+        dataset = as_dataset(data)
+        selection, asked = make(Selection, selecting).of(dataset), self._question(question, asking)
+        source = as_input(dataset[selection.rows(dataset)[0]].array)
+        classifier = self._settle(dataset.shape)
+        plan = Plan(classifier, asked.about(classifier), self.setting, selection)
+        self._choose_engine([source], Cost.of(plan, None).draws)
+        job = job_of(classifier, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
+        return Cost.of(plan, draws_per_second(self._machine, lambda _: source, job))
 
     def predict(self, x: Any, *, alpha: float = Question.alpha, max_n: int = 1_000) -> int:
         """The smoothed classifier's class at x, or ABSTAIN; wrong with probability at most α.

@@ -205,11 +205,23 @@ def test_predict_names_the_class_of_each_of_a_few_inputs(folder):
     assert "--out FILE writes each" in " ".join(many.split())
 
 
-def test_accuracy_near_chance_prints_a_hint(folder):
+def test_accuracy_near_chance_prints_a_hint_beside_the_accuracies(folder):
     images = np.load(folder / "data.npz")["x"]
     np.savez(folder / "wrong.npz", x=images, y=np.full(30, 2))
-    result = smoothcert(folder, "certify", "mine:labels", "wrong.npz", "--sigma", "0.1", "--num-classes", "3")
-    assert "near chance" in result.stdout
+    arguments = ("mine:labels", "wrong.npz", "--sigma", "0.1", "--num-classes", "3", "--out", "wrong.smoothcert")
+    result = smoothcert(folder, "certify", *arguments)
+    assert "by chance: is the order of the classes that of the model (--classes)" in result.stderr
+    assert "accuracy: the model alone 0.000, under noise 0.000, smoothed 0.000" in result.stdout
+    shown = " ".join(smoothcert(folder, "show", "wrong.smoothcert").stdout.split())
+    assert "Hint: without noise the model is right as rarely as by chance" in shown
+
+
+def test_a_dry_run_says_what_it_will_cost_and_leaves_nothing(folder):
+    before = sorted(folder.iterdir())
+    arguments = ("certify", "mine:linear", "data.npz", "--sigma", "0.25", "--n", "500", "--dry-run")
+    said = " ".join(smoothcert(folder, *arguments, "--out", "dry.smoothcert").stdout.split())
+    assert re.fullmatch(r"30 inputs: about 18,000 draws, at [\d,]+ a second .+; for a few --radii alone about .+", said)
+    assert sorted(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])

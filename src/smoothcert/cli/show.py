@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from smoothcert.cli import arguments as arg
+from smoothcert.cli import translated
 from smoothcert.cli.tables import print_run
 from smoothcert.plan import Plan
 from smoothcert.records import flat
@@ -42,6 +43,8 @@ def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
         table.add_row(name, escape(str(value)))
     console.print(table, highlight=False)
     print_run(opened, console, estimated)
+    if opened.hint:
+        console.print(f"Hint: {translated(opened.hint, 'show')}")
 
 
 def _declared(plan: Plan) -> Iterator[tuple[str, object]]:

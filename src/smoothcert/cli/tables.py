@@ -25,6 +25,8 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
     certificates, method = run.certificates(), run.plan.question.method
     print_methods(columns_of(run, [method]), run, console)
     print_estimates(run, [method], None, estimated, console)
+    if said := str(run.accuracies):
+        console.print(f"accuracy: {said}", highlight=False)
     seconds = float(run.tally.seconds.sum())
     rate = f", {run.draws / seconds:,.0f} draws/s" if seconds and run.draws else ""
     console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
@@ -32,13 +34,6 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
     if run.plan.adaptive:
         used = [c.n for c in certificates]
         console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")
-    answers = [c.prediction == k for c, k in zip(certificates, run.labels, strict=True) if not c.abstained]
-    chance = 1 / run.plan.classifier.num_classes
-    if len(answers) >= 20 and np.mean(answers) < chance + 2 * np.sqrt(chance * (1 - chance) / len(answers)):
-        console.print(
-            "Hint: the accuracy is near chance. Is the class order that of the model (--classes)? Are the inputs "
-            "normalised twice, or scaled otherwise than in training?"
-        )
 
 
 def columns_of(run: Run, methods: Sequence[str], alpha: float | None = None) -> dict[str, Sequence[Certificate]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -90,14 +91,17 @@ def comma_separated(contents: Contents) -> str:
     writer.writerow(
         ["name", "basis", "method", "sigma", "alpha", "inputs", "draws", "possibly_wrong", "any_radius"]
         + [f"at_{r:g}" for r in contents.radii]
-        + ["average_radius", "abstained"]
+        + ["average_radius", "abstained", "clean", "noisy", "smoothed"]
     )
     for curve, summary in zip(contents.curves, contents.summaries, strict=True):
         sigma, wrong = curve.run.plan.classifier.sigma, contents.possibly_wrong(curve)
         told = csv_cell(curve.name), curve.basis, curve.method, sigma, curve.alpha, summary.inputs, curve.draws, wrong
-        writer.writerow([*told, *_shares(summary), summary.average_radius, summary.abstained])
+        beside = dataclasses.astuple(curve.run.accuracies)
+        writer.writerow([*told, *_shares(summary), summary.average_radius, summary.abstained, *beside])
     for name, known in contents.baseline.rows() if contents.baseline else ():
-        writer.writerow([csv_cell(name), "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), "", ""])
+        writer.writerow(
+            [csv_cell(name), "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), *[""] * 5]
+        )
     return out.getvalue()
 
 
@@ -129,6 +133,8 @@ def _statements(contents: Contents, curves: Sequence[Curve]) -> list[tuple[str, 
             f"{1 - contents.rho:g} at most {wrong} of them {'is' if wrong == 1 else 'are'}, so that every accuracy "
             f"less {wrong / inputs:.4f} holds for the whole set."
         )
+        if beside := str(curve.run.accuracies):
+            claim += f" Accuracy: {beside}."
         said.setdefault(claim, []).append(curve.name)
     return [(", ".join(names), claim) for claim, names in said.items()]
 

@@ -104,6 +104,7 @@ def _run(run: Run, sheets: Sheets | None, name: str) -> dict[str, Any]:
         "classes": None if run.info.classes is None else [printable(c) for c in run.info.classes],
         "votes": votes,
         "estimation": run.tally.estimations.sum(axis=1).tolist(),
+        "accuracies": asdict(run.accuracies),
         "top": None if votes is None else top_probability(run).tolist(),
         "pictures": None if sheets is None else {**asdict(sheets), "columns": COLUMNS, "cells": CELLS},
         "made": [[printable(key), printable(value)] for key, value in _made(run)],
@@ -113,7 +114,7 @@ def _run(run: Run, sheets: Sheets | None, name: str) -> dict[str, Any]:
 def top_probability(run: Run) -> NDArray[np.float64]:
     """Of each input, the share of its estimation draws that voted for the class with most votes."""
     counts = run.tally.estimations
-    share: NDArray[np.float64] = counts.max(axis=1) / counts.sum(axis=1)
+    share: NDArray[np.float64] = counts.max(axis=1) / counts.sum(axis=1).clip(1)
     return share
 
 
