@@ -196,7 +196,7 @@ def test_predict(folder):
 
 def test_predict_names_the_class_of_each_of_a_few_inputs(folder):
     (folder / "names.txt").write_text("cat\ndog\n[b]eel[/b]\n")
-    arguments = ("predict", "mine:labels", "data.npz", "--sigma", "0.25", "--n", "200", "--class-names", "names.txt")
+    arguments = ("predict", "mine:labels", "data.npz", "--sigma", "0.25", "--class-names", "names.txt")
     few = smoothcert(folder, *arguments, "--limit", "3").stdout
     assert "1 input, " in smoothcert(folder, *arguments, "--limit", "1").stdout
     assert re.search(r"│ 2 +│ 2 \[b\]eel\[/b\] +│ (0 cat|1 dog|abstained) +│", few), few

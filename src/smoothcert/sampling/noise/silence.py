@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,8 @@ class Silence:
         return Centre(x)
 
     def draw(self, pieces: Sequence[Piece], out: Values) -> None:
+        rows: Any = out
         start = 0
         for piece in pieces:
-            out[start : start + piece.rows] = piece.centre.values
+            rows[start : start + piece.rows] = piece.centre.values
             start += piece.rows
