@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup
 test test-slow test-matrix: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-matrix lint bench docs clean
+.PHONY: demo test test-slow test-matrix lint bench docs dist clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/smoothcert demo
@@ -36,8 +36,11 @@ bench: $(VENV)/bench.stamp
 docs: $(VENV)/docs.stamp
 	$(BIN)/mkdocs build --strict
 
+dist: $(VENV)/torch.stamp
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV) site
+	rm -rf $(VENV) site dist
 
 # torch comes first and pinned: without a pin pip would look for its newest, CUDA build.
 $(VENV)/torch.stamp: constraints.txt

@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy import stats
 
 from smoothcert import ABSTAIN, InputError, Labels, SmoothedClassifier
+from smoothcert.attacks.targets import check_targets
+from smoothcert.classifier import as_input
 from smoothcert.compat.cohen import Smooth
 
 W = np.random.default_rng(0).normal(size=12).astype(np.float32)
@@ -100,7 +103,9 @@ def test_a_model_on_tensors_keeps_its_device_and_state():
         ({}, {"method": "magic"}, "unknown method 'magic'"),
         ({}, {"x": [[np.nan] * 4] * 3}, "NaN or infinite"),
         ({}, {"x": "cat.png"}, "must be an array or a tensor of numbers"),
-        ({}, {"x": []}, "empty"),
+        ({}, {"x": np.array([])}, "empty"),
+        ({}, {"x": np.arange(12).reshape(3, 4)}, "an input is int64: make it uint8"),
+        ({}, {"x": Image.new("I;16", (4, 3))}, "an input is an image of mode I;16"),
     ],
 )
 def test_bad_arguments(options, call, message):
@@ -108,6 +113,33 @@ def test_bad_arguments(options, call, message):
         SmoothedClassifier(half_space, **{"sigma": 0.5, "num_classes": 2, **options}, seed=0).certify(
             call.pop("x", at_distance(0.1)), **call
         )
+
+
+@pytest.mark.parametrize("mode", ["RGB", "P", "RGBA"])
+def test_pixels_follow_one_rule_wherever_they_come_in(tmp_path, mode):
+    """uint8 arrays, tensors and Pillow images are value / 255 with channels first, as in a data set."""
+    pixels = np.random.default_rng(0).integers(0, 2, (6, 5, 3), dtype=np.uint8) * 255
+    image = Image.fromarray(pixels).convert(mode)
+    array = pixels.transpose(2, 0, 1).astype(np.float32) / 255
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(90, 3))
+    smoothed = SmoothedClassifier(module, sigma=0.25, num_classes=3, seed=0)
+    expected = smoothed.certify(array, n=200)
+    for x in (pixels, torch.from_numpy(pixels), torch.from_numpy(pixels).permute(2, 0, 1), image):
+        assert smoothed.certify(x, n=200) == expected
+        assert smoothed.predict(x) == smoothed.predict(array)
+        np.testing.assert_array_equal(check_targets(module, [x], [0], (0, 1)).x[0], array)
+        fresh, again = (SmoothedClassifier(module, sigma=0.25, num_classes=3, seed=0) for _ in range(2))
+        np.testing.assert_array_equal(fresh.count(x, 200), again.count(array, 200))
+    runs = [
+        smoothed.certify_dataset([(x, 1)], out=tmp_path / f"{k}.smoothcert", n=200)
+        for k, x in enumerate((array, pixels, image))
+    ]
+    assert len({run.inputs[0].digest for run in runs}) == 1
+
+
+def test_a_grey_image_has_one_channel():
+    image = Image.fromarray(np.full((3, 4), 51, np.uint8))
+    np.testing.assert_array_equal(as_input(image).array, np.full((1, 3, 4), np.float32(0.2)))
 
 
 def test_a_script_for_locuslab_smoothing_runs_with_its_import_changed():

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import smoothcert
+
 ROOT = Path(__file__).parents[1]
 BLOCKS = [
     (page.name, i, code)
@@ -23,3 +25,12 @@ def test_links_between_pages_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+\.(?:md|png|svg))\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_public_name_is_in_the_python_reference_with_an_example():
+    sections = re.split(r"^## (\w+)$", (ROOT / "docs" / "python.md").read_text(), flags=re.M)[1:]
+    told = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert set(told) == set(smoothcert.__all__)
+    for name, text in told.items():
+        assert "```python" in text, name
+        assert [inner for inner in getattr(getattr(smoothcert, name), "__all__", ()) if inner not in text] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.certification import Care, certify_into
+from smoothcert.certification.cost import Cost, draws_per_second
 from smoothcert.certification.drawing import OnProgress, collect
 from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import (
@@ -28,7 +30,7 @@ from smoothcert.certification.planning import (
     returns_scores,
 )
 from smoothcert.checks import MOST_DRAWS, check_level, check_whole, less_error
-from smoothcert.data import as_dataset
+from smoothcert.data import as_dataset, as_floats, raw_array
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.constant import local_constants
 from smoothcert.modules import Model
@@ -43,6 +45,7 @@ from smoothcert.sampling.identity import Identity
 from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 
+logger = logging.getLogger(__name__)
 FAR_MORE = 10
 """Times more draws than an engine was chosen for, which may pay for a faster one."""
 
@@ -51,9 +54,10 @@ class SmoothedClassifier:
     """The classifier that returns the class its base model's votes elect under N(0, σ² I) noise on the input.
 
     `model` is a torch module, the path of an .onnx file, or any callable from a float32 NumPy batch to scores (N, c)
-    or labels (N,). Noise is added to the input as given: normalisation belongs inside the model. The noise of an input
-    depends on `seed` and on the input's values alone, so every answer can be computed again. Unless it is given, `seed`
-    is drawn here, when the model exists already: one that knows the seed could recognise its noise.
+    or labels (N,). Noise is added to the input as given: normalisation belongs inside the model. An input is an array,
+    a tensor or a Pillow image: floats stay as they are, uint8 becomes value / 255, channels first. Its noise depends on
+    `seed` and on its values alone, so every answer can be computed again. Unless it is given, `seed` is drawn here,
+    when the model exists already: one that knows the seed could recognise its noise.
 
     `votes` are part of the classifier: a draw is a duel between the scores of any two classes (`Duels()`, unless the
     model returns labels), votes for one class (`Labels()`), or its vote is divided by `Softmax` or `Sparsemax` of the
@@ -189,7 +193,23 @@ class SmoothedClassifier:
         setting = dataclasses.replace(self.setting, cluster=cluster)
         plan = Plan(classifier, asked.about(classifier), setting, selection)
         care = Care(images, model_name, check_determinism, verify_engine, on_progress, on_read)
-        return certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
+        run = certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
+        if run.hint:
+            logger.warning(run.hint)
+        return run
+
+    @keywords(Question, Selection)
+    def cost(self, data: Any, question: Question | None = None, **given: Any) -> Cost:
+        """What `certify_dataset` would take: how many draws, and how long on this machine. Nothing is kept."""
+        selecting, asking = split(given, Selection, Question)
+        dataset = as_dataset(data)
+        selection, asked = make(Selection, selecting).of(dataset), self._question(question, asking)
+        source = as_input(dataset[selection.rows(dataset)[0]].array)
+        classifier = self._settle(dataset.shape)
+        plan = Plan(classifier, asked.about(classifier), self.setting, selection)
+        self._choose_engine([source], Cost.of(plan, None).draws)
+        job = job_of(classifier, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
+        return Cost.of(plan, draws_per_second(self._machine, lambda _: source, job))
 
     def predict(self, x: Any, *, alpha: float = Question.alpha, max_n: int = 1_000) -> int:
         """The smoothed classifier's class at x, or ABSTAIN; wrong with probability at most α.
@@ -275,14 +295,24 @@ class SmoothedClassifier:
 
 
 def as_input(x: Any) -> Input:
-    """x as a float32 array with its hash for an id; NaN and infinities are refused. An Input stays itself."""
+    """x as a float32 array with its hash for an id. An Input stays itself.
+
+    Arrays, tensors and Pillow images follow the rule of data sets: of uint8 the values become k/255, channels first,
+    floats stay as they are. Other integers, NaN and infinities are refused.
+    """
     if isinstance(x, Input):
         return x
     try:
-        values = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
-        array = np.ascontiguousarray(values, dtype=np.float32)
+        raw = raw_array(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+        if raw.dtype.kind not in "biuf":
+            raise TypeError
+        array = np.ascontiguousarray(as_floats(raw))
+    except InputError as error:
+        raise InputError(f"an input {error}") from error
     except (TypeError, ValueError):
-        raise InputError(f"an input must be an array or a tensor of numbers, got {type(x).__name__}.") from None
+        raise InputError(
+            f"an input must be an array or a tensor of numbers or a Pillow image, got {type(x).__name__}."
+        ) from None
     if array.size == 0 or not np.isfinite(array).all():
         raise InputError("an input is empty or has NaN or infinite values: repair it before certifying.")
     return Input(input_digest(array), array)

@@ -200,8 +200,8 @@ def keywords(*nouns: type) -> Callable[[Function], Function]:
             if name not in signature.parameters
         ]
         function.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        told = "\n".join(f"            {p.name}: {entries[p.name].help}" for p in added)
-        function.__doc__ = f"{function.__doc__ or ''}\n        Keywords:\n{told}\n        "
+        told = "\n".join(f"    {p.name}: {entries[p.name].help}" for p in added)
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword Args:\n{told}\n".lstrip()
         return function
 
     return derive

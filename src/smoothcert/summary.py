@@ -11,6 +11,7 @@ from scipy.stats import binom
 
 from smoothcert.certificate import Certificate
 
+ENOUGH = 12
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -28,6 +29,44 @@ class Summary:
     average_radius: float
     radii: NDArray[np.float64]
     certified: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """What the certified accuracy stands beside, as shares of all inputs; None where it is not known.
+
+    `clean`: the model alone, without noise. `noisy`: a draw of the selection sample, so the model under noise.
+    `smoothed`: the class with most votes, certified or not.
+    """
+
+    clean: float | None
+    noisy: float | None
+    smoothed: float | None
+
+    def __str__(self) -> str:
+        said = {"the model alone": self.clean, "under noise": self.noisy, "smoothed": self.smoothed}
+        return ", ".join(f"{name} {share:.3f}" for name, share in said.items() if share is not None)
+
+    def hint(self, inputs: int, num_classes: int) -> str | None:
+        """What is wrong where an accuracy cannot be told from chance, of so many inputs."""
+        if inputs < ENOUGH:
+            return None
+        if self.clean is not None and _by_chance(self.clean, inputs, num_classes):
+            return (
+                "without noise the model is right as rarely as by chance: is the order of the classes that of the "
+                "model (`classes`), and are the inputs scaled as in training, and normalised once?"
+            )
+        if self.smoothed is not None and _by_chance(self.smoothed, inputs, num_classes):
+            return (
+                "under noise the model is right as rarely as by chance: train it under noise of this sigma, or take a "
+                "smaller `sigma`" + ("." if self.clean is not None else ", or check the order of the classes.")
+            )
+        return None
+
+
+def _by_chance(share: float, inputs: int, num_classes: int) -> bool:
+    """Would guessing be right as often in more than 1 of 40 cases?"""
+    return bool(binom.sf(round(share * inputs) - 1, inputs, 1 / num_classes) > 0.025)
 
 
 def certified_radii(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import ROUND_DOWN, Context
 from html import escape
 
@@ -48,3 +49,21 @@ def radius_text(radius: float, digits: int = 3) -> str:
     '0.299'
     """
     return f"{float(Context(prec=digits, rounding=ROUND_DOWN).create_decimal(radius)):.{digits}}"
+
+
+def listed(count: int, names: Sequence[str] | None) -> str:
+    """How many there are, and the first ten by name where they have names.
+
+    >>> listed(3, ("cat", "dog", "eel")), listed(10, None)
+    ('3: cat, dog, eel', '10')
+    """
+    return str(count) if names is None else f"{count}: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of them.
+
+    >>> counted(1, "input"), counted(2_000, "input")
+    ('1 input', '2,000 inputs')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -194,11 +194,34 @@ def test_predict(folder):
     assert len(lines) == 6
 
 
-def test_accuracy_near_chance_prints_a_hint(folder):
+def test_predict_names_the_class_of_each_of_a_few_inputs(folder):
+    (folder / "names.txt").write_text("cat\ndog\n[b]eel[/b]\n")
+    arguments = ("predict", "mine:labels", "data.npz", "--sigma", "0.25", "--class-names", "names.txt")
+    few = smoothcert(folder, *arguments, "--limit", "3").stdout
+    assert "1 input, " in smoothcert(folder, *arguments, "--limit", "1").stdout
+    assert re.search(r"│ 2 +│ 2 \[b\]eel\[/b\] +│ (0 cat|1 dog|abstained) +│", few), few
+    many = smoothcert(folder, *arguments).stdout
+    assert "cat" not in many
+    assert "--out FILE writes each" in " ".join(many.split())
+
+
+def test_accuracy_near_chance_prints_a_hint_beside_the_accuracies(folder):
     images = np.load(folder / "data.npz")["x"]
     np.savez(folder / "wrong.npz", x=images, y=np.full(30, 2))
-    result = smoothcert(folder, "certify", "mine:labels", "wrong.npz", "--sigma", "0.1", "--num-classes", "3")
-    assert "near chance" in result.stdout
+    arguments = ("mine:labels", "wrong.npz", "--sigma", "0.1", "--num-classes", "3", "--out", "wrong.smoothcert")
+    result = smoothcert(folder, "certify", *arguments)
+    assert "by chance: is the order of the classes that of the model (--classes)" in result.stderr
+    assert "accuracy: the model alone 0.000, under noise 0.000, smoothed 0.000" in result.stdout
+    shown = " ".join(smoothcert(folder, "show", "wrong.smoothcert").stdout.split())
+    assert "Hint: without noise the model is right as rarely as by chance" in shown
+
+
+def test_a_dry_run_says_what_it_will_cost_and_leaves_nothing(folder):
+    before = sorted(folder.iterdir())
+    arguments = ("certify", "mine:linear", "data.npz", "--sigma", "0.25", "--n", "500", "--dry-run")
+    said = " ".join(smoothcert(folder, *arguments, "--out", "dry.smoothcert").stdout.split())
+    assert re.fullmatch(r"30 inputs: about 18,000 draws, at [\d,]+ a second .+; for a few --radii alone about .+", said)
+    assert sorted(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
@@ -293,10 +316,6 @@ class TestBadInput:
             (("--temperature", "0.5"), "--temperature says nothing about duels votes"),
             (("--lipschitz", "steep", "--votes", "softmax"), "lipschitz must be a positive number, product or local"),
             (("--gpus-per-worker", "1"), "pass --cluster or --workers"),
-            (
-                ("--shard", "1/2", "--batch", "auto"),
-                "drawn in batches of one size to give the votes of one run: pass --batch",
-            ),
             (("--out", "no/folder/run.smoothcert"), "does not exist"),
             (("--out", "/proc/run.smoothcert"), "cannot be opened"),
             (("--out", "data.npz"), "is not a smoothcert run file"),

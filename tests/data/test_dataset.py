@@ -73,7 +73,7 @@ def test_labels_that_are_words_or_vectors_are_refused(tmp_path):
 
 
 def test_integers_without_a_scale_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"Row 0 .* is int64: store it as uint8"):
+    with pytest.raises(InputError, match=r"Row 0 .* is int64: make it uint8"):
         saved(tmp_path, np.zeros((2, 3, 4, 4), np.int64), [0, 1])
 
 

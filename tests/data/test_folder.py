@@ -61,7 +61,7 @@ def test_a_class_file_gives_the_order_also_of_classes_without_images(folder, tmp
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("n01\nn02\n", "does not name the subfolder 'n10'"), ("n01\nn02\nn10\nn01\n", "names a class twice")],
+    [("n01\nn02\n", "does not name the class 'n10'"), ("n01\nn02\nn10\nn01\n", "names a class twice")],
 )
 def test_a_class_file_that_does_not_fit_is_refused(folder, tmp_path, content, message):
     order = tmp_path / "classes.txt"
@@ -197,3 +197,29 @@ def test_a_link_out_of_the_folder_is_followed_only_where_that_is_meant(folder, t
 def test_a_folder_may_itself_be_a_link(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     assert len(open_data(tmp_path / "link")) == 4
+
+
+def test_class_folders_one_level_down_are_found(folder, tmp_path):
+    (tmp_path / "unpacked").mkdir()
+    folder.rename(tmp_path / "unpacked" / "pictures")
+    data = open_data(tmp_path / "unpacked")
+    assert data.classes == ("n01", "n02", "n10")
+    assert data.fingerprint == open_data(tmp_path / "unpacked" / "pictures").fingerprint
+
+
+def test_images_one_level_below_their_class_folder_are_of_that_class(tmp_path):
+    """The layout of Tiny ImageNet's training images."""
+    for name in ("n01", "n02"):
+        picture(tmp_path / "train" / name / "images" / "1.png")
+    data = open_data(tmp_path / "train")
+    assert data.classes == ("n01", "n02")
+    assert len(data) == 2
+
+
+def test_training_and_test_images_are_not_mixed_nor_taken_for_classes(tmp_path):
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            picture(tmp_path / "pets" / split / name / "1.png")
+    with pytest.raises(InputError, match=r"holds train and val: give one, as .*pets/train"):
+        open_data(tmp_path / "pets")
+    assert open_data(tmp_path / "pets" / "val").classes == ("cat", "dog")

@@ -200,3 +200,40 @@ def test_cifar10_rows_are_the_pixels_of_their_jpegs():
         image = np.asarray(Image.open(io.BytesIO(stored)).convert("RGB"))
         np.testing.assert_array_equal(np.rint(data[row].array * 255), image.transpose(2, 0, 1))
         assert data[row].label == table["label"][row].as_py()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A folder as downloaded from Hugging Face: two shards of test, one of train."""
+    folder = tmp_path / "pets" / "data"
+    folder.mkdir(parents=True)
+    for shard in range(2):
+        rows = [{"bytes": png(pixels(10 * shard + r)), "path": "a.png"} for r in range(4)]
+        write_images(folder / f"test-0000{shard}-of-00002.parquet", encoded=rows)
+    write_images(folder / "train-00000-of-00001.parquet", count=2)
+    return folder
+
+
+def test_shards_are_one_table(repository):
+    data = open_data(str(repository / "test-*.parquet"))
+    assert len(data) == 8
+    assert data.classes == ("ant", "bee", "cow")
+    for row in (7, 0, 4, 3):
+        expected = pixels(10 * (row // 4) + row % 4).transpose(2, 0, 1).astype(np.float32) / 255
+        np.testing.assert_array_equal(data[row].array, expected)
+    first = open_data(repository / "test-00000-of-00002.parquet")
+    assert len(first) == 4
+    assert data.fingerprint != first.fingerprint
+
+
+def test_a_folder_of_shards_is_read_whole_and_splits_are_not_mixed(repository):
+    for folder in (repository, repository.parent):
+        with pytest.raises(InputError, match=r"not mixed: give '.*/test\*\.parquet' or '.*/train\*\.parquet'"):
+            open_data(folder)
+    (repository / "train-00000-of-00001.parquet").unlink()
+    assert len(open_data(repository)) == len(open_data(repository.parent)) == 8
+    (repository / "test-00000-of-00002.parquet").unlink()
+    with pytest.raises(InputError, match="holds 1 of 2 shards"):
+        open_data(repository)
+    with pytest.raises(InputError, match="There is no data at"):
+        open_data(str(repository / "validation-*.parquet"))

@@ -147,6 +147,13 @@ def test_many_keys_are_cut_to_five(tmp_path):
     assert_refused(tmp_path / "w.pt", r"unexpected: (1\.layer1\.3\S+ ){5}and 55 more\.$")
 
 
+@pytest.mark.parametrize("other", ["cifar_resnet32", "cifar_small", "resnet50"])
+def test_weights_of_another_built_in_architecture_are_called_so(tmp_path, other):
+    torch.save({"state_dict": torch.nn.DataParallel(models.build(other)).state_dict()}, tmp_path / "w.pth.tar")
+    with pytest.raises(InputError, match=rf"are those of {other}, not of cifar_resnet20: name that one"):
+        models.load_model("cifar_resnet20", weights=tmp_path / "w.pth.tar")
+
+
 def test_weights_of_another_architecture_name_keys_of_the_nearest_naming(tmp_path):
     state = renamed(copied(network(0)), "1.", "1.module.")
     del state["1.module.fc.bias"]

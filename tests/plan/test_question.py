@@ -83,7 +83,7 @@ class TestSignatures:
         assert shown.items() >= self.defaults().items()
         if name != "certify_dataset":
             assert shown.keys() == self.defaults().keys()
-        lines = method.__doc__.partition("Keywords:")[2].strip().splitlines()
+        lines = method.__doc__.partition("Keyword Args:")[2].strip().splitlines()
         told = dict(line.strip().split(": ", 1) for line in lines)
         assert told.keys() >= self.defaults().keys()
         assert all(len(sentence.split()) >= 3 for sentence in told.values())

@@ -72,7 +72,7 @@ def report(squares, tmp_path_factory):
 @pytest.fixture
 def three(log_run, tmp_path):
     runs = [
-        log_run(s, [(0, 0, s * (1 + i / 10)) for i in range(9)] + [(0, 1, 0.3)] * k)
+        log_run(s, [(0, 0, s * (1 + i / 10)) for i in range(9)] + [(0, 1, 0.3)] * k + [(0, -1, 0.0)] * (8 - k))
         for s, k in ((0.25, 1), (0.5, 4), (1.0, 8))
     ]
     return write_report(runs, tmp_path / "three.html")[0], gather(runs)
@@ -256,6 +256,42 @@ def test_the_envelope_is_the_best_of_the_runs(visit, three):
     drawn = [(float(r), float(share)) for name, _, r, share in rows(download.value)[1:] if name == "upper envelope"]
     assert drawn
     assert all(share == pytest.approx(max((c.won >= r).mean() for c in curves)) for r, share in drawn)
+
+
+def test_runs_on_other_inputs_are_shown_and_not_ranked(visit, log_run, tmp_path):
+    runs = [log_run(0.25, [(0, 0, 0.5), (1, 1, 0.2)]), log_run(0.5, [(0, 0, 0.6), (2, 2, 0.4)])]
+    page = visit(write_report(runs, tmp_path / "two.html")[0])
+    assert page.locator(".chart path.line").count() == 2
+    assert page.locator(".chart path.envelope").count() == 0
+    assert page.locator(".legend").inner_text().count("envelope") == 0
+    assert page.locator("#curves tbody b").count() == 0
+    assert "they are not compared" in page.locator(".facts").inner_text()
+    assert page.locator("h1").inner_text().startswith("1 of 2 inputs")
+
+
+def test_a_published_table_lies_over_the_curves_as_points(visit, three, tmp_path):
+    runs = [c.run for c in three[1]]
+    page = visit(write_report(runs, tmp_path / "over.html", baseline="cohen-cifar10", radii=["0.25", "0.5", "0.6"])[0])
+    points = page.locator(".chart circle.published")
+    assert points.count() == 1 + 3 + 6 + 6
+    assert points.locator("title").first.text_content() == "Cohen et al. 2019, σ = 0.12: 59.0\u00a0% at 0.25"
+    x, y = scale(page, "x"), scale(page, "y")
+    assert x(float(points.first.get_attribute("cx"))) == pytest.approx(0.25)
+    assert y(float(points.first.get_attribute("cy"))) == pytest.approx(59)
+    row = page.locator("tr.published", has_text="σ = 0.25").inner_text().split("\t")
+    assert row[2:5] == ["60.0\u00a0%", "43.0\u00a0%", ""]
+    assert page.locator("tr.published b").count() == 0
+    assert "1902.02918" in page.locator(".facts").inner_text()
+
+
+def test_the_distribution_of_the_top_class_stands_beside_the_average(visit, report, squares):
+    page = visit(report)
+    top = squares.tally.estimations.max(axis=1) / squares.tally.estimations.sum(axis=1)
+    assert f"median {np.median(top):.3f}" in page.locator(".histogram svg").text_content()
+    heights = page.locator(".histogram .bin").evaluate_all("bins => bins.map(b => +b.getAttribute('height'))")
+    counts = np.histogram(top, bins=20, range=(0, 1))[0]
+    np.testing.assert_allclose(np.array(heights) / max(heights), counts / counts.max(), atol=1e-6)
+    assert "2410.06895" in page.locator(".spread").inner_text()
 
 
 def test_radii_alone_make_a_page(visit, three):

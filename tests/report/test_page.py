@@ -14,7 +14,7 @@ from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import gather, table_radii
-from smoothcert.report.page import build_page, embed, headline, printable
+from smoothcert.report.page import build_page, embed, headline, headline_radius, page_data, printable
 from smoothcert.report.write import write_report
 
 
@@ -63,11 +63,41 @@ def test_hostile_names_add_no_element_and_nothing_is_loaded(squares):
 def test_the_headline_counts_what_was_certified(squares):
     curves = gather([squares])
     title, facts = headline(Contents(curves, table_radii(curves)), None)
-    share, at = re.fullmatch(r"([\d.]+)\s% of the inputs .* smaller than ([\d.]+) can alter it\.", title).groups()
+    told, at = re.fullmatch(r"(\d+) of 36 inputs .* smaller than ([\d.]+) can alter it\.", title).groups()
     count = int((curves[0].won >= float(at)).sum())
-    assert float(share) == pytest.approx(100 * count / 36, abs=0.05)
+    assert int(told) == count
     assert f"{count} of 36 inputs" in facts[0]
     assert "at most 1 in 1,000" in facts[0]
+
+
+def test_many_inputs_are_told_in_percent_and_few_with_what_they_may_hide(log_run):
+    for inputs, title_starts, few in ((120, "75\u00a0% of the inputs", False), (12, "9 of 12 inputs", True)):
+        run = log_run(inputs / 1000, [(1, 1, 0.3)] * (3 * inputs // 4) + [(0, 1, 0.3)] * (inputs // 4))
+        title, facts = headline(Contents(gather([run]), np.array([0.25])), None)
+        assert title.startswith(title_starts)
+        assert any("12 inputs are few" in fact for fact in facts) is few
+    # R: binom.test(9, 12)$conf.int
+    assert any("from 43 to 95\u00a0%" in fact for fact in facts)
+
+
+@pytest.mark.parametrize(
+    ("largest", "at"), [(0.09, 0.05), (0.31, 0.25), (0.63, 0.5), (0.99, 0.5), (1.2, 1.0), (1.8, 1.0), (2.3, 2.0)]
+)
+def test_the_headline_has_a_radius_that_a_person_would_choose(log_run, largest, at):
+    curves = gather([log_run(0.5, [(1, 1, largest)] * 3)])
+    contents = Contents(curves, table_radii(curves))
+    assert headline_radius(curves, contents) == at
+    asked = Contents(curves, np.array([largest / 2]))
+    assert headline_radius(curves, asked) == largest / 2
+
+
+def test_an_imported_log_shows_its_draws_and_classes(log_run):
+    run = log_run(0.5, [(1, 1, 0.3), (4, 4, 0.1)])
+    assert run.draws == 2 * 100_100
+    (curve,) = gather([run])
+    made = dict(page_data(Contents([curve], np.array([0.25])), [None])["runs"][0]["made"])
+    assert made["classes"] == "5"
+    assert made["draws"].startswith("100 to select the class, 100,000 to prove")
 
 
 def test_an_adaptive_run_is_shown_by_its_own_rule_at_the_radii_it_was_asked_for(tmp_path):

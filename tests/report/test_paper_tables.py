@@ -1,6 +1,7 @@
 """Tables for papers."""
 
 import csv
+import dataclasses
 import io
 import re
 
@@ -9,6 +10,7 @@ import pytest
 
 from smoothcert.bounds import METHODS
 from smoothcert.errors import InputError
+from smoothcert.report.baselines import baseline
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import gather
 from smoothcert.report.tables import comma_separated, latex, markdown
@@ -32,6 +34,40 @@ def test_the_best_of_each_column_is_bold(two):
         ["σ = 0.25", "50.0 %", "**50.0 %**", "25.0 %", "0.200", "25.0 %"],
         ["σ = 0.5", "**75.0 %**", "**50.0 %**", "**50.0 %**", "**0.350**", "0.0 %"],
     ]
+
+
+def test_nothing_is_bold_between_runs_on_other_inputs_or_labels(log_run):
+    rows = [(0, 0, 0.5), (1, 1, 0.3)]
+    runs = [log_run(0.25, rows), log_run(0.5, [(0, 0, 0.5), (2, 1, 0.9)])]
+    assert "they are not compared" in markdown(Contents(gather(runs), RADII))
+    for other in ([(0, 0, 0.5), (2, 1, 0.9)], [*rows, (1, 1, 0.9)]):
+        contents = Contents(gather([runs[0], log_run(len(other), other)]), RADII)
+        assert "**" not in markdown(contents)
+        assert "textbf" not in latex(contents)
+        assert contents.remarks
+
+
+def test_a_published_table_has_rows_at_its_own_radii_and_its_source(two):
+    contents = dataclasses.replace(two, radii=np.array([0.25, 0.3, 0.5]), baseline=baseline("cohen-cifar10"))
+    rows = [line.split("|")[1:-1] for line in markdown(contents).splitlines() if line.startswith("| Cohen")]
+    assert [cell.strip() for cell in rows[1]] == ["Cohen et al. 2019, σ = 0.25", "", "60.0 %", "", "43.0 %", "", ""]
+    assert "1902.02918" in markdown(contents)
+    assert r"Cohen et al. 2019, $\sigma$ = 1 &  & 39.0\,\% &  & 34.0\,\% &  & " in latex(contents)
+    last = list(csv.DictReader(io.StringIO(comma_separated(contents))))[-1]
+    assert (last["basis"], last["at_0.25"], last["at_0.3"], last["average_radius"]) == ("published", "0.39", "", "")
+    with pytest.raises(InputError, match=r"unknown baseline 'lee': choose one of cohen-cifar10"):
+        baseline("lee")
+
+
+def test_the_published_rows_are_those_of_the_logs(shared_data):
+    """The logs that were published with the paper give its table, to the digits that it prints."""
+    table = baseline("cohen-cifar10")
+    for sigma in table.certified:
+        log = shared_data / "cohen2019" / f"cifar10__resnet110__noise_{sigma}__test__sigma_{sigma}.tsv"
+        rows = [line.split("\t") for line in log.read_text().splitlines()[1:]]
+        won = np.array([float(radius) if correct == "1" else -1 for _, _, _, radius, correct, _ in rows])
+        shares = [(won >= r).mean() for r in table.radii]
+        np.testing.assert_array_equal(table.certified[sigma], np.round(shares, 2))
 
 
 def test_the_whole_set_is_spoken_of_beside_the_single_input(two):

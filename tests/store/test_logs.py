@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from interruptible import certify
-from smoothcert import InputError, open_run
+from smoothcert import InputError, SmoothedClassifier, open_run
 from smoothcert.store.export import export_run
 from smoothcert.store.logs import import_logs
 
@@ -69,6 +69,21 @@ def test_export_to_where_nothing_can_be_written(run, tmp_path):
     with pytest.raises(InputError, match="unknown format 'xml'"):
         export_run(run, tmp_path / "out.xml", "xml")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_export_of_an_unfinished_run_says_so(tmp_path, caplog):
+    def stop(draws, done):
+        if done > 0.6:
+            raise KeyboardInterrupt
+
+    data = [(np.full(2, k, np.float32), k % 2) for k in range(4)]
+    smoothed = SmoothedClassifier(lambda x: x, sigma=0.5, num_classes=2, batch=100, seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        smoothed.certify_dataset(data, out=tmp_path / "run", n=1000, on_progress=stop)
+    count = export_run(open_run(tmp_path / "run"), tmp_path / "out.json", "json")
+    assert 0 < count < 4
+    assert f"the run is not finished: {tmp_path / 'out.json'} has {count} of 4 inputs" in caplog.text
+    assert json.loads((tmp_path / "out.json").read_text())["finished"] is False
 
 
 def test_a_published_log(shared_data, tmp_path):

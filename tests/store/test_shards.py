@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from interruptible import IMAGES, Items, certify, classify, interrupted_after
-from smoothcert import InputError, RunError, open_run
+from smoothcert import InputError, RunError, SmoothedClassifier, open_run
 from smoothcert.sampling.blocks import join
 from smoothcert.store.file import RunFile
 from smoothcert.store.schema import pack
@@ -151,8 +153,15 @@ def test_what_is_no_shard(tmp_path, shard):
         certify(tmp_path / "run.smoothcert", shard=shard)
 
 
-def test_more_shards_than_inputs_and_batches_that_machines_choose(tmp_path):
+def test_more_shards_than_inputs(tmp_path):
     with pytest.raises(InputError, match="there are 12 inputs"):
         certify(tmp_path / "run.smoothcert", shard=(1, 13))
-    with pytest.raises(InputError, match="pass `batch`"):
-        certify(tmp_path / "run.smoothcert", shard=(1, 2), batch="auto")
+
+
+def test_shards_without_a_batch_have_one_that_no_machine_chooses(tmp_path):
+    data = [(np.full((1, 4, 4), k / 8, np.float32), k % 3) for k in range(8)]
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=3, seed=0)
+    parts = [smoothed.certify_dataset(data, out=tmp_path / f"{i}", n=500, shard=(i, 2)) for i in (1, 2)]
+    assert {(p.plan.setting.batch, str(p.plan.setting.engine)) for p in parts} == {(200, str(smoothed.engine.identity))}
+    assert len(merge_runs([p.path for p in parts], tmp_path / "whole")) == 8

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from smoothcert.certification.clean import classify_clean
+from smoothcert.certification.cost import Cost, draws_per_second
 from smoothcert.certification.drawing import Inputs, OnProgress, draw, estimate_constants
 from smoothcert.certification.fingerprint import fingerprint_of
 from smoothcert.certification.first_pass import OnRead, Reader, complete, first_pass
@@ -126,7 +128,11 @@ def _certify(file: RunFile, machine: Machine, engines: Engines, reader: Reader, 
         raise RunError(f"{file.path} certifies nothing: {file.rejected}")
     complete(file, reader, plan.selection)
     inputs = Inputs(file, reader, plan.selection.rows(reader.dataset))
-    executor = machine.executor(inputs, job_of(plan.classifier, plan.setting))
+    job = job_of(plan.classifier, plan.setting)
+    classify_clean(file, machine, inputs, job, plan.selection.total)
+    if not file.drawn:
+        logger.info("%s", Cost.of(plan, draws_per_second(machine, inputs, job)))
+    executor = machine.executor(inputs, job)
     draw(file, executor, plan, inputs.unchanged, care.on_progress)
     if care.check_determinism or file.rejected == UNCHECKED:
         require_determinism(file, executor, plan.setting.known_seed)

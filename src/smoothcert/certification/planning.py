@@ -38,6 +38,7 @@ from smoothcert.store.schema import Info
 
 logger = logging.getLogger(__name__)
 VERIFIED_INPUTS, VERIFIED_DRAWS = 10, 10_000
+SHARD_BATCH = 200
 
 
 def noise_of(classifier: Classifier) -> Noise:
@@ -66,11 +67,10 @@ def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
     """The setting; what it leaves open is that of the file that is gone on with, and so is the version of the noise. A
     new run is drawn from a fresh seed.
 
-    Shards are drawn by one engine, too, in batches of one size and from one seed: they are parts of one run.
+    Shards are drawn by one engine, too, in batches of one size, which no machine chooses, and from one seed: they are
+    parts of one run.
     """
     setting, shard = asked.setting, asked.selection.shard
-    if shard is not None and setting.batch == AUTO:
-        raise InputError("shards are drawn in batches of one size to give the votes of one run: pass `batch`.")
     if shard is not None and setting.seed is None:
         raise InputError("shards are drawn from one seed to give the votes of one run: pass `seed`.")
     engine, batch, seed = setting.engine, setting.batch, setting.seed
@@ -79,8 +79,9 @@ def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
         engine = name_of(earlier.setting.engine) if engine == AUTO else engine
         batch = earlier.setting.batch if batch == AUTO else batch
         seed = earlier.setting.seed if seed is None else seed
-    elif shard is not None and engine == AUTO:
-        engine = "torch"
+    elif shard is not None:
+        engine = "torch" if engine == AUTO else engine
+        batch = SHARD_BATCH if batch == AUTO else batch
     seed = fresh if seed is None else seed
     return dataclasses.replace(setting, engine=engine, batch=batch, seed=seed, stream=stream)
 

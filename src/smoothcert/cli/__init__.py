@@ -33,10 +33,15 @@ COMMANDS = (
     "export",
     "import",
     "report",
+    "gate",
     "reproduce",
 )
 INTERRUPTED = 130  # how typer ends when a command leaves Ctrl-C to it
-PYTHON_NAMES = {"diagnose": "`smoothcert doctor RUN --out NEW`", "certify_dataset": "`smoothcert certify`"}
+PYTHON_NAMES = {
+    "diagnose": "`smoothcert doctor RUN --out NEW`",
+    "certify_dataset": "`smoothcert certify`",
+    "classes": "--classes",
+}
 """What messages of the library call by its name in Python, and what it is here."""
 
 
@@ -51,7 +56,7 @@ def main() -> None:
     with answering_signals() as heard:
         try:
             program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
-            with _logs_shown():
+            with _logs_shown(asked):
                 program(args=arguments)
         except BaseException as error:
             if debug:
@@ -92,8 +97,8 @@ def build(commands: tuple[str, ...] = COMMANDS, listed: tuple[str, ...] = ()) ->
 def translated(message: str, command: str) -> str:
     """A message of the library as a user of the command line needs it: arguments become options.
 
-    >>> translated("shards are drawn in batches of one size: pass `batch`.", "certify")
-    'shards are drawn in batches of one size: pass --batch.'
+    >>> translated("a run file exists: choose another `out`.", "certify")
+    'a run file exists: choose another --out.'
     """
     from smoothcert.options import options_of
     from smoothcert.plan import Classifier, Question, Selection, Setting
@@ -138,11 +143,11 @@ def _first_lines(name: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def _logs_shown() -> Iterator[None]:
-    """What the library has to say stands on standard error, a warning as such."""
+def _logs_shown(command: str) -> Iterator[None]:
+    """What the library has to say stands on standard error, a warning as such, with the options of the command."""
     from smoothcert.cli.progress import LogLines
 
-    logger, lines = logging.getLogger("smoothcert"), LogLines()
+    logger, lines = logging.getLogger("smoothcert"), LogLines(lambda text: translated(text, command))
     logger.addHandler(lines)
     logger.setLevel(logging.INFO)
     try:

@@ -22,7 +22,7 @@ from smoothcert.plan import Classifier, Labels, Question, Selection
 from smoothcert.plan.draws import numbers
 from smoothcert.store import Run, open_run
 from smoothcert.store.export import beside
-from smoothcert.text import radius_text
+from smoothcert.text import counted, radius_text
 
 
 @derived(
@@ -107,7 +107,7 @@ def _print_attack(found: DatasetAttack, console: Console) -> None:
     if about["sigma"] is not None:
         what = f"the smoothed classifier, {about['noise']} noise σ = {about['sigma']:g}"
         what += "" if about["votes"] == Labels.name else f", {about['votes']} votes"
-    table = Table(title=f"{len(found.norms)} inputs, {what}", title_justify="left", min_width=40)
+    table = Table(title=f"{counted(len(found.norms), 'input')}, {what}", title_justify="left", min_width=40)
     table.add_column("perturbations up to")
     table.add_column("robust accuracy", justify="right")
     table.add_row("none", f"{np.mean(found.norms > 0):.3f}")

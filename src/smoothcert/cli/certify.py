@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from smoothcert.cli import arguments as arg
+from smoothcert.cli import translated
 from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.opened import Loading, Opened
 from smoothcert.cli.progress import Meters
@@ -56,6 +57,9 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
             bool,
             typer.Option("--images/--no-images", help="Keep thumbnails in the run file.", rich_help_panel=FILE),
         ] = True,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Say what it will cost, and stop there.", rich_help_panel=FILE)
+        ] = False,
         verify_engine: Annotated[
             bool,
             typer.Option(
@@ -85,6 +89,10 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
         machines = make(Cluster, cluster) if cluster else None
         opened = Opened(model, data, loading)
         smoothed = opened.smoothed(classifier, setting, real_noise="lipschitz" in question)
+        if dry_run:
+            cost = smoothed.cost(opened.dataset, asked, **selection)
+            console.print(translated(str(cost), "certify"), highlight=False, markup=False)
+            return
         path = out or Path(f"{_name(opened.name, data, smoothed.sigma, selection)}.smoothcert")
         with Meters() as meters, before_leaving(partial(_stopped, path)):
             try:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from smoothcert.cli import arguments as arg
 from smoothcert.store.doctor import diagnose
+from smoothcert.text import counted
 
 SHOWN = 20
 
@@ -30,8 +31,8 @@ def doctor(
         console.print(f"- {fault}")
     if len(found.faults) > SHOWN:
         console.print(f"- and {len(found.faults) - SHOWN} more")
-    counted = f"{found.inputs} inputs and {found.rows} rows of votes"
-    console.print(f"{run} is {'healthy' if found.healthy else 'damaged'}; {counted} are intact.")
+    intact = f"{counted(found.inputs, 'input')} and {counted(found.rows, 'row')} of votes"
+    console.print(f"{run} is {'healthy' if found.healthy else 'damaged'}; {intact} are intact.")
     if out and found.inputs:
         console.print(f"They are in {out}: give certify the same arguments and --out {out} to draw what is missing.")
     if not found.healthy:

@@ -11,6 +11,7 @@ from rich.console import Console
 from smoothcert.cli import arguments as arg
 from smoothcert.store import open_run
 from smoothcert.store.export import beside, export_run
+from smoothcert.text import counted
 
 
 def export(
@@ -32,4 +33,4 @@ def export(
     """
     path = out or beside(run, f"{'-estimated' if estimated else ''}.{format}")
     count = export_run(open_run(run), path, format, method, alpha, estimated)
-    Console().print(f"Wrote {count} certificates to {path}", highlight=False, markup=False, soft_wrap=True)
+    Console().print(f"Wrote {counted(count, 'certificate')} to {path}", highlight=False, markup=False, soft_wrap=True)

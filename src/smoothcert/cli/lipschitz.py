@@ -26,6 +26,7 @@ from smoothcert.options import make
 from smoothcert.plan import Selection
 from smoothcert.plan.selection import INPUTS
 from smoothcert.plan.setting import ENGINE
+from smoothcert.text import counted
 
 CHUNK = 16
 
@@ -68,7 +69,7 @@ def lipschitz(
     if dataset is not None:
         found = _search(module, dataset, make(Selection, {**selection, "limit": limit}).rows(dataset))
         for name, value in (("mean", np.mean(found)), ("largest", np.max(found))):
-            table.add_row(f"local, {name} of {len(found)} inputs", "estimated", f"{value:.6g}")
+            table.add_row(f"local, {name} of {counted(len(found), 'input')}", "estimated", f"{value:.6g}")
     console.print(table)
     if dataset is not None:
         console.print(
@@ -84,7 +85,8 @@ def _print_layers(bound: LipschitzBound, console: Console) -> None:
     for heading in ("norm", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in bound.layers:
-        table.add_row(layer.name, layer.kind, f"{layer.norm:.6g}", f"{layer.share:.1%}")
+        share = f"{layer.share:.1%}" if layer.share >= 0 else "shrinks"
+        table.add_row(layer.name, layer.kind, f"{layer.norm:.6g}", share)
     console.print(table)
 
 

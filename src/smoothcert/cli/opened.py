@@ -20,8 +20,14 @@ from smoothcert.sampling.engines import Engines
 class Loading:
     """How they are opened."""
 
+    labels: Path | None = option(
+        None, help="File with the labels of a folder's images: name,label on each line.", panel=INPUTS
+    )
     classes: Path | None = option(
         None, help="File with a class name a line: the class order of a folder.", panel=INPUTS
+    )
+    class_names: Path | None = option(
+        None, help="File with what the classes are called: a name a line, or JSON.", panel=INPUTS
     )
     resize: int | None = option(None, help="Resize images: length of the shorter side.", panel=INPUTS)
     crop: int | None = option(None, help="Crop images to a centred square of this side.", panel=INPUTS)
@@ -32,7 +38,15 @@ class Loading:
 
     def dataset(self, spec: str) -> Dataset:
         """The data, opened so."""
-        return open_data(spec, classes=self.classes, resize=self.resize, crop=self.crop, follow_links=self.follow_links)
+        return open_data(
+            spec,
+            labels=self.labels,
+            classes=self.classes,
+            class_names=self.class_names,
+            resize=self.resize,
+            crop=self.crop,
+            follow_links=self.follow_links,
+        )
 
 
 class Opened:

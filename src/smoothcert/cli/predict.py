@@ -9,19 +9,22 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.opened import Loading, Opened
 from smoothcert.cli.progress import Meter
+from smoothcert.cli.tables import called
 from smoothcert.files import write_text
 from smoothcert.options import make
 from smoothcert.plan import Classifier, Question, Selection, Setting
 from smoothcert.sampling.blocks import Input
-from smoothcert.text import csv_cell
+from smoothcert.text import counted, csv_cell
 
 CHUNK = 50
+FEW = 20
 
 
 @derived(
@@ -53,6 +56,7 @@ def predict(
     smoothed, dataset = opened.smoothed(classifier, setting), opened.dataset
     rows = make(Selection, selection).rows(dataset)
     lines, right, abstained = ["idx\tlabel\tpredict\tcorrect\ttime"], 0, 0
+    table = Table("input", "label", "predicted")
     with Meter("predicting") as meter:
         for start in range(0, len(rows), CHUNK):
             examples = [dataset[row] for row in rows[start : start + CHUNK]]
@@ -61,14 +65,18 @@ def predict(
             time = timedelta(seconds=(perf_counter() - before) / len(examples))
             for e, k in zip(examples, predictions, strict=True):
                 lines.append(f"{csv_cell(e.id)}\t{e.label}\t{k}\t{int(k == e.label)}\t{time}")
+                table.add_row(e.id, called(e.label, dataset.classes), called(k, dataset.classes))
                 right, abstained = right + (k == e.label), abstained + (k == ABSTAIN)
             meter(smoothed.drawn, (start + len(examples)) / len(rows))
     if out is not None:
         write_text(out, "\n".join(lines) + "\n")
-    Console().print(
-        f"{len(rows)} inputs, {smoothed.classifier.votes} under {smoothed.classifier.noise} noise σ = "
+    console = Console()
+    if len(rows) <= FEW:
+        console.print(table)
+    console.print(
+        f"{counted(len(rows), 'input')}, {smoothed.classifier.votes} under {smoothed.classifier.noise} noise σ = "
         f"{smoothed.sigma:g}, n ≤ {max_n:,}, α = {alpha:g}, seed {smoothed.seed}: {right / len(rows):.3f} right, "
         f"{abstained / len(rows):.3f} abstained, {smoothed.drawn / len(rows):,.0f} draws an input on average"
-        + (f"; written to {out}" if out else ""),
+        + (f"; written to {out}" if out else "" if len(rows) <= FEW else "; --out FILE writes each of them"),
         highlight=False,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 from types import TracebackType
@@ -58,8 +59,12 @@ class Meter:
 class LogLines(logging.Handler):
     """What the library logs, a line each on standard error, above the bar where there is one."""
 
+    def __init__(self, translate: Callable[[str], str]) -> None:
+        super().__init__()
+        self.translate = translate
+
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
+        text = self.translate(record.getMessage())
         STDERR.print(
             f"warning: {text}" if record.levelno >= logging.WARNING else text,
             highlight=False,

@@ -13,6 +13,7 @@ from smoothcert.report.contents import Wanted
 from smoothcert.report.tables import larger
 from smoothcert.report.write import FORMATS, write_report
 from smoothcert.store import open_run
+from smoothcert.text import counted
 
 
 @derived(wanted=Wanted)
@@ -33,5 +34,5 @@ def report(
     written, paired = write_report([open_run(path) for path in runs], out, kind, **wanted)
     console = Console()
     if paired:
-        console.print(f"On {paired.inputs} common inputs, {larger(paired)}", highlight=False, markup=False)
+        console.print(f"On {counted(paired.inputs, 'common input')}, {larger(paired)}", highlight=False, markup=False)
     console.print(f"Wrote {written}", highlight=False, soft_wrap=True, markup=False)

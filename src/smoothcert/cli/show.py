@@ -9,10 +9,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from smoothcert.cli import arguments as arg
+from smoothcert.cli import translated
 from smoothcert.cli.tables import print_run
 from smoothcert.plan import Plan
 from smoothcert.records import flat
 from smoothcert.store import open_run
+from smoothcert.text import counted, listed
 
 
 def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
@@ -29,21 +31,20 @@ def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
         ("command", info.command),
         ("model", info.model),
         ("data", info.data),
-        (
-            "classes",
-            ", ".join(info.classes[:10]) + (" …" if len(info.classes) > 10 else "") if info.classes else "-",
-        ),
+        ("classes", listed(opened.plan.classifier.num_classes, info.classes)),
         ("versions", ", ".join(f"{k} {v}" for k, v in info.versions.items())),
         *_declared(opened.plan),
         (
             "done",
-            f"{len(opened)} of {opened.plan.selection.total} inputs"
+            f"{len(opened):,} of {counted(opened.plan.selection.total, 'input')}"
             + (" (radii only, no votes)" if info.radii_only else ""),
         ),
     ):
         table.add_row(name, escape(str(value)))
     console.print(table, highlight=False)
     print_run(opened, console, estimated)
+    if opened.hint:
+        console.print(f"Hint: {translated(opened.hint, 'show')}")
 
 
 def _declared(plan: Plan) -> Iterator[tuple[str, object]]:

@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from smoothcert.certificate import ESTIMATED, PROVED, Certificate
+from smoothcert.certificate import ABSTAIN, ESTIMATED, PROVED, Certificate
 from smoothcert.errors import InputError
 from smoothcert.store.run import Run
 from smoothcert.summary import certified_radii, summary_at, usual_radii
+from smoothcert.text import counted, printable
 
 
 def print_run(run: Run, console: Console, estimated: bool = False) -> None:
@@ -23,6 +25,8 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
     certificates, method = run.certificates(), run.plan.question.method
     print_methods(columns_of(run, [method]), run, console)
     print_estimates(run, [method], None, estimated, console)
+    if said := str(run.accuracies):
+        console.print(f"accuracy: {said}", highlight=False)
     seconds = float(run.tally.seconds.sum())
     rate = f", {run.draws / seconds:,.0f} draws/s" if seconds and run.draws else ""
     console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
@@ -30,13 +34,6 @@ def print_run(run: Run, console: Console, estimated: bool = False) -> None:
     if run.plan.adaptive:
         used = [c.n for c in certificates]
         console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")
-    answers = [c.prediction == k for c, k in zip(certificates, run.labels, strict=True) if not c.abstained]
-    chance = 1 / run.plan.classifier.num_classes
-    if len(answers) >= 20 and np.mean(answers) < chance + 2 * np.sqrt(chance * (1 - chance) / len(answers)):
-        console.print(
-            "Hint: the accuracy is near chance. Is the class order that of the model (--classes)? Are the inputs "
-            "normalised twice, or scaled otherwise than in training?"
-        )
 
 
 def columns_of(run: Run, methods: Sequence[str], alpha: float | None = None) -> dict[str, Sequence[Certificate]]:
@@ -74,7 +71,7 @@ def print_methods(
     question = run.plan.question
     draws = f"n0 = {question.n0:,}, n {'≤' if run.plan.adaptive else '='} {question.draws.most:,}"
     table = Table(
-        title=f"{len(run)} inputs, σ = {run.plan.classifier.sigma:g}, {draws}, α = {alpha:g}",
+        title=f"{counted(len(run), 'input')}, σ = {run.plan.classifier.sigma:g}, {draws}, α = {alpha:g}",
         title_justify="left",
         min_width=60,
     )
@@ -91,3 +88,14 @@ def print_methods(
     )
     table.add_row("abstained", *(f"{s.abstained:.3f}" for s in summaries.values()))
     console.print(table)
+
+
+def called(k: int, classes: Sequence[str] | None) -> str:
+    """A class as it is shown: its number, and its name where there is one.
+
+    >>> called(1, ("cat", "dog")), called(-1, None)
+    ('1 dog', 'abstained')
+    """
+    if k == ABSTAIN:
+        return "abstained"
+    return str(k) if classes is None or k >= len(classes) else escape(printable(f"{k} {classes[k]}"))

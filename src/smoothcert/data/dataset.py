@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from smoothcert.errors import InputError
 
@@ -98,7 +99,7 @@ class Dataset(ABC):
     def _converted(self, row: int, raw: NDArray[Any], label: Any) -> tuple[NDArray[np.float32], int]:
         """What is stored in a row, as an input and its class."""
         try:
-            return _as_input(raw), self._class_number(label)
+            return as_floats(raw), self._class_number(label)
         except InputError as error:
             raise InputError(f"Row {row} of {self.description} {error}") from error
 
@@ -123,13 +124,22 @@ class Dataset(ABC):
         return index
 
 
-def _as_input(raw: NDArray[Any]) -> NDArray[np.float32]:
+def raw_array(x: Any) -> NDArray[Any]:
+    """An array, a tensor or a Pillow image as an array; palettes, masks and transparency become RGB, as in files."""
+    if isinstance(x, Image.Image):
+        if x.mode.startswith(("I", "F")):
+            raise InputError(f"is an image of mode {x.mode}, of more than 8 bits a channel: convert it to 8 bits.")
+        return np.asarray(x if x.mode in ("L", "RGB") else x.convert("RGB"))
+    return np.asarray(x)
+
+
+def as_floats(raw: NDArray[Any]) -> NDArray[np.float32]:
     """uint8 to k/255 with channels first; floats unchanged but for their precision."""
     if raw.dtype.kind == "f":
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
             return raw.astype(np.float32)
     if raw.dtype != np.uint8:
-        raise InputError(f"is {raw.dtype}: store it as uint8 (0 to 255) or as floats in the model's own range.")
+        raise InputError(f"is {raw.dtype}: make it uint8 (0 to 255) or floats in the model's own range.")
     array = channels_first(raw).astype(np.float32)
     array /= np.float32(255)
     return array

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data.dataset import Dataset
+from smoothcert.data.dataset import Dataset, raw_array
 from smoothcert.errors import InputError
 
 _PROBES = 16
 
 
 class ObjectData(Dataset):
-    """A thing with a length and items (array or tensor, label), or what returns it when called."""
+    """A thing with a length and items (array, tensor or Pillow image, label), or what returns it when called."""
 
     def __init__(self, items: Any, description: str, labelled: bool = True) -> None:
         self.description, self._labelled = description, labelled
@@ -40,10 +40,10 @@ class ObjectData(Dataset):
         item = self._call(f"row {row}", self._items.__getitem__, row)
         if not self._labelled:
             image = item[0] if isinstance(item, (tuple, list)) else item
-            return self._call(f"row {row}", np.asarray, image), 0
+            return self._call(f"row {row}", raw_array, image), 0
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise InputError(f"Row {row} of {self.description} is no pair: its items must be (array, label).")
-        return self._call(f"row {row}", np.asarray, item[0]), item[1]
+        return self._call(f"row {row}", raw_array, item[0]), item[1]
 
     @cached_property
     def fingerprint(self) -> str:

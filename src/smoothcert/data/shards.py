@@ -1,10 +1,11 @@
-"""A folder of parquet files: the shards of a data set that is too large for one."""
+"""Several parquet files: the shards of a data set that is too large for one."""
 
 from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -21,11 +22,12 @@ _OPEN = 16
 
 
 class ParquetShards(Dataset):
-    """The rows of all files, in the order of their names; row groups are kept of the 16 files that were read last."""
+    """The rows of all files, in this order; row groups are kept of the 16 files that were read last."""
 
-    def __init__(self, folder: Path, preprocessing: Preprocessing, labelled: bool = True) -> None:
-        self.description = f"the parquet files in {folder}"
-        self._files = sorted(folder.glob("*.parquet"))
+    def __init__(
+        self, files: Sequence[Path], description: str, preprocessing: Preprocessing, labelled: bool = True
+    ) -> None:
+        self.description, self._files = description, files
         self._parts = [ParquetData(path, preprocessing, labelled) for path in self._files]
         self.classes, self.preprocessing = self._parts[0].classes, self._parts[0].preprocessing
         for path, part in zip(self._files, self._parts, strict=True):

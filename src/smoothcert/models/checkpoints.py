@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,17 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     if not path.is_file():
         raise InputError(f"The weights file {path} does not exist: check the path.")
     expected: State = module.state_dict()
-    fits = [_Fit(expected, renamed) for renamed in _namings(_read(path))]
-    best = min(fits, key=lambda fit: len(fit.problems))
+    best = _best_fit(expected, _read(path))
     if best.problems:
         raise InputError(f"The weights in {path} do not fit the model: {best.report()}.")
     # Files from before PyTorch 0.4.1 have no num_batches_tracked; the module's own value stays.
     module.load_state_dict({**expected, **best.state})
+
+
+def first_that_fits(path: Path, modules: Iterable[tuple[str, nn.Module]]) -> str | None:
+    """The name of the first module that the weights in a file fit, whatever device it is on."""
+    state = _read(path)
+    return next((name for name, module in modules if not _best_fit(module.state_dict(), state).problems), None)
 
 
 def read_configuration(path: str | Path) -> dict[str, Any] | None:
@@ -100,6 +105,11 @@ def _is_weight(name: Any, value: Any) -> bool:
         return False
     there = value.layout is torch.strided and value.device.type == "cpu"
     return there and not value.is_quantized and not value.is_complex()
+
+
+def _best_fit(expected: State, state: State) -> _Fit:
+    """Under the names that fit best."""
+    return min((_Fit(expected, renamed) for renamed in _namings(state)), key=lambda fit: len(fit.problems))
 
 
 def _namings(state: State) -> list[State]:

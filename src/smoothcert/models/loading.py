@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.imports import import_object
-from smoothcert.models.checkpoints import fits, load_weights, read_configuration
-from smoothcert.models.registry import build
+from smoothcert.models.checkpoints import first_that_fits, fits, load_weights, read_configuration
+from smoothcert.models.registry import build, names
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,28 @@ def load_model(
     if weights is not None:
         if not isinstance(model, torch.nn.Module):
             raise InputError(f"{spec} is not a torch module, so `weights` has nothing to load into: leave it out.")
-        load_weights(model, weights)
+        _load(spec, model, weights)
     elif ":" not in spec:
         logger.warning("%s has random weights: none were given.", spec)
     return model.to(choose_device(device)) if isinstance(model, torch.nn.Module) else model
+
+
+def _load(spec: str, model: torch.nn.Module, weights: Path) -> None:
+    """Weights that fit another built-in architecture are called so."""
+    try:
+        load_weights(model, weights)
+    except InputError:
+        other = first_that_fits(weights, _blueprints()) if weights.is_file() else None
+        if other is None or other == spec:
+            raise
+        raise InputError(f"the weights in {weights} are those of {other}, not of {spec}: name that one.") from None
+
+
+def _blueprints() -> Iterator[tuple[str, torch.nn.Module]]:
+    """The built-in architectures, without room for their weights."""
+    for name in names():
+        with torch.device("meta"):
+            yield name, build(name)
 
 
 def choose_device(name: str) -> torch.device:
@@ -75,7 +93,9 @@ def trained_options(spec: str, weights: Path | None) -> dict[str, Any]:
     if weights is None or configuration is None:
         return {}
     if configuration["arch"] != spec:
-        raise InputError(f"the weights in {weights} are those of {configuration['arch']}, not of {spec}.")
+        raise InputError(
+            f"the weights in {weights} are those of {configuration['arch']}, not of {spec}: name that one."
+        )
     options: dict[str, Any] = configuration["options"]
     if not fits(partial(build, spec), options, weights):
         raise InputError(f"the options {options} in {weights} do not describe what the file holds: train it again.")

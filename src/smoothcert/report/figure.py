@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from smoothcert.certificate import PROVED
 from smoothcert.errors import InputError
-from smoothcert.report.curves import Curve
+from smoothcert.report.contents import Contents
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#444444", "#9A6700", "#56B4E9")
 """Okabe and Ito's colours, those that are too pale for thin lines replaced."""
+
+MARKERS = "osD^v<>"
 
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -25,8 +26,10 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def save_figure(curves: Sequence[Curve], file: BinaryIO, kind: str) -> None:
-    """One column wide (3.3 in); proved curves are solid, estimated ones dashed; several runs get their envelope."""
+def save_figure(contents: Contents, file: BinaryIO, kind: str) -> None:
+    """One column wide (3.3 in); proved curves are solid, estimated ones dashed, published figures are points; several
+    runs on the same inputs get their envelope."""
+    curves = contents.curves
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -47,10 +50,12 @@ def save_figure(curves: Sequence[Curve], file: BinaryIO, kind: str) -> None:
                 linestyle="-" if curve.basis == PROVED else "--",
             )
         proved = [c for c in curves if c.basis == PROVED]
-        if len({id(c.run) for c in proved}) > 1:
+        if contents.comparable and len({id(c.run) for c in proved}) > 1:
             x = np.unique(np.concatenate([c.steps[0] for c in proved]))
             best = np.max([(c.won[:, None] >= x).mean(axis=0) for c in proved], axis=0)
             axes.step(x, best, where="pre", label="upper envelope", color="#000000", alpha=0.2, linewidth=4, zorder=0)
+        for marker, (name, known) in zip(MARKERS, contents.baseline.rows() if contents.baseline else (), strict=False):
+            axes.plot(list(known), list(known.values()), marker, label=name, color="#666666", markersize=3)
         axes.set_xlim(left=0)
         axes.set_ylim(0, 1)
         axes.yaxis.set_major_formatter(PercentFormatter(1))

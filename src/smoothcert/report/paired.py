@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from smoothcert.report.curves import Curve, firsts
+from smoothcert.store.run import Run
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def pair(curves: Sequence[Curve], radii: NDArray[np.float64]) -> Paired | None:
     if len(compared) != 2:
         return None
     first, second = compared
-    known = _identities(first), _identities(second)
+    known = _identities(first.run), _identities(second.run)
     ids = [i for i in first.run.ids if i in known[1]]
     if not ids or any(_contradict(known[0][i], known[1][i]) for i in ids):
         return None
@@ -49,6 +50,14 @@ def pair(curves: Sequence[Curve], radii: NDArray[np.float64]) -> Paired | None:
         radii=radii.tolist(),
         certified=[_contrast(ids, (a >= r) & (b < r), (b >= r) & (a < r)) for r in radii],
         larger=_contrast(ids, a.clip(0) > b.clip(0), b.clip(0) > a.clip(0)),
+    )
+
+
+def same_inputs(runs: Sequence[Run]) -> bool:
+    """Do the runs certify the same inputs, by id, label and, where both hold it, content?"""
+    first, *others = map(_identities, runs)
+    return all(
+        first.keys() == other.keys() and not any(_contradict(first[i], other[i]) for i in first) for other in others
     )
 
 
@@ -73,9 +82,9 @@ def _radii(curve: Curve, ids: list[str]) -> NDArray[np.float64]:
     return np.array([won[i] for i in ids])
 
 
-def _identities(curve: Curve) -> dict[str, tuple[int, str | None]]:
+def _identities(run: Run) -> dict[str, tuple[int, str | None]]:
     """The label and, where the run holds it, the content hash of each complete input."""
-    return {record.id: (record.label, record.digest) for record in curve.run.inputs}
+    return {record.id: (record.label, record.digest) for record in run.inputs}
 
 
 def _contradict(a: tuple[int, str | None], b: tuple[int, str | None]) -> bool:

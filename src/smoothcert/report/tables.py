@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve
 from smoothcert.report.paired import Paired
 from smoothcert.summary import Summary
-from smoothcert.text import csv_cell
+from smoothcert.text import counted, csv_cell
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -32,13 +33,15 @@ def markdown(contents: Contents) -> str:
     parts = []
     for basis, curves, summaries in _by_basis(contents):
         lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
-        cells = _cells(summaries, "{} %", "**{}**")
+        cells = _cells(summaries, "{} %", "**{}**" if contents.comparable else "{}")
         lines += [[_markdown(curve.name), *row] for curve, row in zip(curves, cells, strict=True)]
+        lines += [[_markdown(name), *row] for name, row in _published(contents, basis, "{} %")]
         parts.append(f"Certified accuracy, {basis}:\n\n{_pipes(lines)}")
         parts.append("\n".join(f"- {_markdown(names)}: {claim}" for names, claim in _statements(contents, curves)))
+    parts += map(_markdown, contents.remarks)
     if paired := contents.paired:
         first, second = map(_markdown, paired.names)
-        parts.append(f"Paired on {paired.inputs} common inputs: {larger(paired)}")
+        parts.append(f"Paired on {counted(paired.inputs, 'common input')}: {larger(paired)}")
         lines = [["radius", f"only {first}", f"only {second}", "p (exact McNemar)"], ["---:"] * 4]
         lines += [
             [f"{r:g}", str(len(c.first)), str(len(c.second)), f"{c.p:.2g}"]
@@ -59,19 +62,24 @@ def latex(contents: Contents) -> str:
     parts = []
     for basis, curves, summaries in _by_basis(contents):
         head = ["", "any $r$", *(f"$r = {r:g}$" for r in contents.radii), "average $r$", "abstained"]
-        cells = _cells(summaries, r"{}\,\%", r"\textbf{{{}}}")
+        cells = _cells(summaries, r"{}\,\%", r"\textbf{{{}}}" if contents.comparable else "{}")
         body = [" & ".join([_latex(curve.name), *row]) for curve, row in zip(curves, cells, strict=True)]
+        body += [" & ".join([_latex(name), *row]) for name, row in _published(contents, basis, r"{}\,\%")]
         notes = [f"% {_latex(names)}: {claim}" for names, claim in _statements(contents, curves)]
         parts.append(
             "\n".join([f"% Certified accuracy, {basis}.", *notes, _tabular("l" + "r" * (len(head) - 1), head, body)])
         )
+    parts += [f"% {_latex(remark)}" for remark in contents.remarks]
     if paired := contents.paired:
         head = ["$r$", *(f"only {_latex(name)}" for name in paired.names), "$p$"]
         body = [
             f"{r:g} & {len(c.first)} & {len(c.second)} & {c.p:.2g}"
             for r, c in zip(paired.radii, paired.certified, strict=True)
         ]
-        notes = [f"% Paired on {paired.inputs} common inputs, exact McNemar test.", f"% {_latex(larger(paired))}"]
+        notes = [
+            f"% Paired on {counted(paired.inputs, 'common input')}, exact McNemar test.",
+            f"% {_latex(larger(paired))}",
+        ]
         parts.append("\n".join([*notes, _tabular("rrrr", head, body)]))
     return "\n\n".join(parts) + "\n"
 
@@ -83,12 +91,17 @@ def comma_separated(contents: Contents) -> str:
     writer.writerow(
         ["name", "basis", "method", "sigma", "alpha", "inputs", "draws", "possibly_wrong", "any_radius"]
         + [f"at_{r:g}" for r in contents.radii]
-        + ["average_radius", "abstained"]
+        + ["average_radius", "abstained", "clean", "noisy", "smoothed"]
     )
     for curve, summary in zip(contents.curves, contents.summaries, strict=True):
         sigma, wrong = curve.run.plan.classifier.sigma, contents.possibly_wrong(curve)
         told = csv_cell(curve.name), curve.basis, curve.method, sigma, curve.alpha, summary.inputs, curve.draws, wrong
-        writer.writerow([*told, *_shares(summary), summary.average_radius, summary.abstained])
+        beside = dataclasses.astuple(curve.run.accuracies)
+        writer.writerow([*told, *_shares(summary), summary.average_radius, summary.abstained, *beside])
+    for name, known in contents.baseline.rows() if contents.baseline else ():
+        writer.writerow(
+            [csv_cell(name), "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), *[""] * 5]
+        )
     return out.getvalue()
 
 
@@ -120,8 +133,20 @@ def _statements(contents: Contents, curves: Sequence[Curve]) -> list[tuple[str, 
             f"{1 - contents.rho:g} at most {wrong} of them {'is' if wrong == 1 else 'are'}, so that every accuracy "
             f"less {wrong / inputs:.4f} holds for the whole set."
         )
+        if beside := str(curve.run.accuracies):
+            claim += f" Accuracy: {beside}."
         said.setdefault(claim, []).append(curve.name)
     return [(", ".join(names), claim) for claim, names in said.items()]
+
+
+def _published(contents: Contents, basis: str, percent: str) -> list[tuple[str, list[str]]]:
+    """The rows of a published table beside what is proved, at the radii that it has; they are never the best."""
+    if contents.baseline is None or basis != PROVED:
+        return []
+    return [
+        (name, ["", *(percent.format(f"{100 * known[r]:.1f}") if r in known else "" for r in contents.radii), "", ""])
+        for name, known in contents.baseline.rows()
+    ]
 
 
 def _shares(summary: Summary) -> list[float]:

@@ -41,7 +41,7 @@ def write_report(
     if kind in TEXTS:
         write_text(path, TEXTS[kind](contents))
     else:
-        write_whole(path, lambda file: save_figure(contents.curves, file, kind))
+        write_whole(path, lambda file: save_figure(contents, file, kind))
     return path, contents.paired
 
 

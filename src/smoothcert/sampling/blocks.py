@@ -31,6 +31,7 @@ class Phase(str, Enum):
     COUNT = "count"
     ATTACK = "attack"
     CHECK = "check"
+    CLEAN = "clean"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def choose_engine(
     if name != "auto":
         if name != "torch" and BF16 not in name:
             contest.require(name)
-        return here(engines, name, rows, f"engine {name}, as asked for")
+        return here(engines, name, rows, f"engine {name}")
     if draws < FEW * rows or not contest.measure(["torch"]):
         return here(engines, "torch", rows, "engine torch: too few draws to measure others")
     cpu = eager.device.type == "cpu"

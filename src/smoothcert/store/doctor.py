@@ -78,6 +78,8 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
                     copy.add_claim(found.claim)
                 if found.constant:
                     copy.add_constants(dict([found.constant]))
+                if found.clean:
+                    copy.add_clean(dict([found.clean]))
         if copy and rejected:
             copy.reject(rejected)
     return Diagnosis(tuple(faults or _faults_of_the_whole(path)), inputs, rows)
@@ -108,6 +110,7 @@ class _Findings:
     votes: list[Votes]
     claim: Claim | None
     constant: tuple[int, float] | None
+    clean: tuple[int, int] | None
     faults: list[str]
 
 
@@ -117,6 +120,7 @@ class _Ward:
     def __init__(self, connection: sqlite3.Connection, plan: Plan, radii_only: bool, ration: Ration) -> None:
         self.db, self.plan, self.radii_only, self.ration = connection, plan, radii_only, ration
         self.columns = input_columns(connection)
+        self.has_clean = connection.execute("PRAGMA user_version").fetchone()[0] >= 3
 
     def examine(self, position: int) -> _Findings:
         faults: list[str] = []
@@ -128,6 +132,9 @@ class _Ward:
         constant = None
         if self.plan.question.lipschitz:
             constant = self._one(schema.unpack_constant, "SELECT * FROM constants WHERE position = ?", position, faults)
+        clean = None
+        if self.has_clean:
+            clean = self._one(schema.unpack_clean, "SELECT * FROM clean WHERE position = ?", position, faults)
         drawn = sum(v.draws for v in votes)
         if claim and self.plan.adaptive and drawn != self.plan.question.n0 + claim.n:
             faults.append("a claim without its votes")
@@ -136,7 +143,7 @@ class _Ward:
             record = None
         if votes and record is None:
             faults.append("votes and no record of what it is")
-        return _Findings(record, picture, votes, claim, constant, list(dict.fromkeys(faults)))
+        return _Findings(record, picture, votes, claim, constant, clean, list(dict.fromkeys(faults)))
 
     def _votes(self, position: int, faults: list[str]) -> Iterator[Votes]:
         """The rows that can be counted together, in the order in which they were drawn."""

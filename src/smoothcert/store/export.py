@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from smoothcert.records import record
 from smoothcert.store.run import Run
 from smoothcert.text import csv_cell, radius_text
 
+logger = logging.getLogger(__name__)
 ESTIMATED_RADIUS = "estimated_radius"
 COHEN_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 
@@ -39,6 +41,9 @@ def export_run(
         raise InputError(f"unknown format {kind!r}: choose one of {', '.join(WRITERS)}.")
     rows = _rows(run, method, alpha, estimated)
     write_whole(path, lambda file: WRITERS[kind](rows, run, file))
+    if not run.finished:
+        total = run.plan.selection.total
+        logger.warning("the run is not finished: %s has %d of %d inputs", path, len(rows), total)
     return len(rows)
 
 
@@ -55,12 +60,14 @@ def _rows(run: Run, method: str | None, alpha: float | None, estimated: bool) ->
             "label": int(label),
             **{ESTIMATED_RADIUS if estimated and k == "radius" else k: v for k, v in certificate.as_row().items()},
             "correct": bool(certificate.prediction == label),
+            "clean": clean,
             "seconds": s,
         }
-        for id, label, certificate, s in zip(
+        for id, label, certificate, clean, s in zip(
             run.ids,
             run.labels,
             run.certificates(method, alpha, estimated=estimated),
+            (k if k >= 0 else None for k in run.clean.tolist()),
             tally.seconds.tolist(),
             strict=True,
         )
@@ -101,7 +108,8 @@ def _parquet(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
 def _json(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
     """One certificate a line, written as it comes: counts of many classes take much more room as text."""
     plan = {**record(run.plan), "setting": {**record(run.plan.setting), "engine": str(run.plan.setting.engine)}}
-    about = json.dumps({"plan": plan, "info": record(run.info)}, indent=1).removesuffix("\n}")
+    known = {"finished": run.finished, "accuracies": record(run.accuracies), "plan": plan, "info": record(run.info)}
+    about = json.dumps(known, indent=1).removesuffix("\n}")
     with as_text(file) as text:
         text.write(f'{about},\n "certificates": [')
         for i, row in enumerate(rows):

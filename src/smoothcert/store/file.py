@@ -240,6 +240,13 @@ class RunFile:
             self._db.executemany("INSERT INTO constants VALUES (?, ?, ?)", rows)
         self.commit()
 
+    def add_clean(self, classes: Mapping[int, int]) -> None:
+        """Keeps the classes of inputs without noise by position, and commits."""
+        with sqlite_errors(self.path):
+            rows = [schema.pack_clean(*item) for item in classes.items()]
+            self._db.executemany("INSERT INTO clean VALUES (?, ?, ?)", rows)
+        self.commit()
+
     def add_votes(self, votes: Votes) -> None:
         """Keeps the votes; they are committed within about a second."""
         self._pending.setdefault((votes.position, votes.phase), []).append(votes)
@@ -350,6 +357,14 @@ class RunFile:
         samples = ", ".join(f"total((phase = '{phase.value}') * draws)" for phase in STORED)
         rows = self._by_position(f"position, {samples}", "votes GROUP BY position")
         return {position: (selection, estimation) for position, selection, estimation in rows}
+
+    def clean(self) -> dict[int, int]:
+        """The classes of inputs without noise, by position; older files have none."""
+        if self._version < 3:
+            return {}
+        with sqlite_errors(self.path):
+            rows = list(self._ascending(self._db.execute("SELECT * FROM clean ORDER BY position")))
+        return dict(self._checked(schema.unpack_clean, row) for row in rows)
 
     def votes(self) -> Iterator[Votes]:
         """Every stored row, checked: its checksum, its total, and that it fits the rows before it.

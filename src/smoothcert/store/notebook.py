@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothcert.store.run import Run
 from smoothcert.summary import certified_radii, curve, summary_at, usual_radii
-from smoothcert.text import html_table, printable
+from smoothcert.text import counted, html_table, printable
 
 WIDTH, HEIGHT, COLUMNS = 280, 110, 9
 
@@ -17,7 +17,7 @@ def run_html(run: Run) -> str:
     """Certified accuracy as a table and a small curve."""
     plan = run.plan
     title = (
-        f"{escape(printable(str(run.path)))}: {len(run):,} of {plan.selection.total:,} inputs, "
+        f"{escape(printable(str(run.path)))}: {len(run):,} of {counted(plan.selection.total, 'input')}, "
         f"σ = {plan.classifier.sigma:g}"
     )
     if not len(run):

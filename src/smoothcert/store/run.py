@@ -19,6 +19,8 @@ from smoothcert.store.counts import check_size
 from smoothcert.store.file import RunFile
 from smoothcert.store.opening import damaged
 from smoothcert.store.schema import Info, InputRecord
+from smoothcert.summary import Accuracies
+from smoothcert.text import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -40,7 +42,7 @@ class Run:
         self._known: dict[tuple[str, float, bool, bool], list[Certificate]] = {}
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}: {len(self)} of {self.plan.selection.total} inputs)"
+        return f"Run({str(self.path)!r}: {len(self)} of {counted(self.plan.selection.total, 'input')})"
 
     def _repr_html_(self) -> str:
         from smoothcert.store.notebook import run_html
@@ -73,13 +75,39 @@ class Run:
     def labels(self) -> NDArray[np.int64]:
         return np.array([record.label for record in self.inputs], dtype=np.int64)
 
+    @cached_property
+    def clean(self) -> NDArray[np.int64]:
+        """The model's class of each complete input without noise, -1 where it is not known."""
+        with RunFile.open_to_read(self.path, self.plan) as file:
+            known = file.clean()
+        return np.array([known.get(record.position, -1) for record in self.inputs], dtype=np.int64)
+
+    @cached_property
+    def accuracies(self) -> Accuracies:
+        """Of the model alone, under noise, and smoothed, by the label votes of the complete inputs."""
+        clean = float((self.clean == self.labels).mean()) if len(self) and (self.clean >= 0).all() else None
+        if self.info.radii_only or not len(self):
+            return Accuracies(clean, None, None)
+        selections = self.tally.selections
+        right = np.arange(self.plan.classifier.num_classes) == self.labels[:, None]  # none where the label is no class
+        noisy = float(((selections * right).sum(axis=1) / selections.sum(axis=1).clip(1)).mean())
+        votes = selections + self.tally.estimations
+        return Accuracies(clean, noisy, float((votes.argmax(axis=1) == self.labels).mean()))
+
+    @property
+    def hint(self) -> str | None:
+        """What is wrong where the run is no better than chance."""
+        return self.accuracies.hint(len(self), self.plan.classifier.num_classes)
+
     @property
     def finished(self) -> bool:
         return len(self) == self.plan.selection.total
 
     @property
     def draws(self) -> int:
-        """Forward passes behind the complete inputs."""
+        """Forward passes behind the complete inputs; of an imported log without votes those that it declares."""
+        if self.info.radii_only:
+            return len(self) * self.plan.question.n0 + sum(claim.n for claim in self.tally.claims or [])
         return int(self.tally.draws.sum())
 
     @property
@@ -179,7 +207,8 @@ class Run:
         return self.constants
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row each complete input: id, label, the facts of its certificate, correct, seconds."""
+        """A row each complete input: id, label, the facts of its certificate, correct, seconds, and in `clean` the
+        class without noise, -1 where that is not known."""
         try:
             import pandas
         except ImportError:
@@ -188,6 +217,7 @@ class Run:
         frame.insert(0, "id", self.ids)
         frame.insert(1, "label", self.labels)
         frame["correct"] = frame["prediction"] == frame["label"]
+        frame["clean"] = self.clean
         frame["seconds"] = self.tally.seconds
         return frame
 

@@ -43,6 +43,7 @@ CREATE TABLE claims (
     position INTEGER PRIMARY KEY, prediction INTEGER NOT NULL, radius REAL NOT NULL, n INTEGER NOT NULL,
     seconds REAL NOT NULL, checksum BLOB NOT NULL);
 CREATE TABLE constants (position INTEGER PRIMARY KEY, value REAL NOT NULL, checksum BLOB NOT NULL);
+CREATE TABLE clean (position INTEGER PRIMARY KEY, class INTEGER NOT NULL, checksum BLOB NOT NULL);
 """
 
 MIGRATIONS: Mapping[int, str] = {
@@ -50,7 +51,7 @@ MIGRATIONS: Mapping[int, str] = {
     ALTER TABLE inputs ADD COLUMN checksum BLOB;
     CREATE TABLE constants (position INTEGER PRIMARY KEY, value REAL NOT NULL, checksum BLOB NOT NULL);
     """,
-    2: "",
+    2: "CREATE TABLE clean (position INTEGER PRIMARY KEY, class INTEGER NOT NULL, checksum BLOB NOT NULL)",
 }
 """SQL that brings a file of version k to version k + 1, so that older files open."""
 
@@ -233,6 +234,19 @@ def unpack_constant(row: tuple[Any, ...]) -> tuple[int, float]:
     if _checksum((position, value)) != checksum or not is_number(value) or value <= 0:
         raise RunError(f"a damaged constant for input number {position}")
     return position, value
+
+
+def pack_clean(position: int, k: int) -> tuple[Any, ...]:
+    """The class of an input without noise as a row of its table, with a checksum."""
+    return position, k, _checksum((position, k))
+
+
+def unpack_clean(row: tuple[Any, ...]) -> tuple[int, int]:
+    """The position and the class of a row, or an error where its checksum is wrong."""
+    position, k, checksum = row
+    if _checksum((position, k)) != checksum or not isinstance(k, int) or k < 0:
+        raise RunError(f"a damaged class without noise for input number {position}")
+    return position, k
 
 
 def meta_checksum(meta: Mapping[str, str]) -> str:

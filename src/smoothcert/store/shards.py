@@ -42,6 +42,7 @@ def merge_runs(shards: Sequence[str | Path], out: str | Path) -> Run:
                 for claim in file.claims():
                     merged.add_claim(dataclasses.replace(claim, position=offset + k * claim.position))
                 merged.add_constants({offset + k * p: value for p, value in file.constants().items()})
+                merged.add_clean({offset + k * p: label for p, label in file.clean().items()})
                 merged.write_votes(dataclasses.replace(v, position=offset + k * v.position) for v in file.votes())
     return Run(out)
 

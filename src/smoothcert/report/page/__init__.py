@@ -25,14 +25,15 @@ from smoothcert.plan.tally import Fought
 from smoothcert.radii.soft import SOFT_METHODS
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve, firsts
+from smoothcert.report.headline import claimed, headline, headline_radius
 from smoothcert.report.paired import Paired
 from smoothcert.report.sheets import CELLS, COLUMNS, Sheets, sheets_of
 from smoothcert.sampling.identity import Identity
 from smoothcert.store.run import Run
 from smoothcert.summary import Summary
-from smoothcert.text import printable
+from smoothcert.text import listed, printable
 
-SCRIPTS = ("dom.js", "chart.js", "tables.js", "gallery.js", "page.js")
+SCRIPTS = ("dom.js", "chart.js", "histogram.js", "tables.js", "gallery.js", "page.js")
 TOP_CLASSES = 6
 
 
@@ -60,42 +61,6 @@ def embed(data: Any) -> str:
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 
-def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]:
-    """The first sentence and the few that explain it.
-
-    It speaks of the largest radius of the table at which half of the inputs are certified, or else of the smallest.
-    """
-    asked = [c for c in contents.curves if c.asked]
-    candidates = [c for c in asked if c.basis == PROVED] or asked
-    at = headline_radius(candidates, contents.radii)
-    best = max(candidates, key=lambda c: float((c.won >= at).mean()))
-    count, inputs, run = int((best.won >= at).sum()), len(best.won), best.run
-    several = len({id(c.run) for c in candidates})
-    share = f"{100 * count / inputs:.1f}".removesuffix(".0")
-    claim = (
-        f"{share}\u00a0% of the inputs are robust: the answer is right, and no change smaller than {at:g} can alter it."
-        if count
-        else f"No input has the right answer proved against changes as large as {at:g}."
-    )
-    model = printable(run.info.model) or "that of the imported log"
-    facts = [
-        f"{_verb(best)} for {count:,} of {inputs:,} inputs ({printable(run.info.data)})"
-        + (f" in the best of {several} runs, {printable(best.run_name)}. " if several > 1 else ". ")
-        + f"The classifier is {model}, smoothed: it looks at many noisy copies of an input (noise σ = "
-        f"{run.plan.classifier.sigma:g}) and gives the answer that they elect. For each input, the risk that its "
-        f"proof is wrong is at most {_odds(best.alpha)}."
-    ]
-    if not run.finished:
-        total = run.plan.selection.total
-        facts.append(f"The run is not finished: {len(run):,} of {total:,} inputs have all their draws.")
-    return claim, [*facts, _size(at, sheets)]
-
-
-def headline_radius(curves: Sequence[Curve], radii: NDArray[np.float64]) -> float:
-    half = [float(r) for r in radii if any((c.won >= r).mean() >= 0.5 for c in curves)]
-    return max(half, default=float(radii[0]))
-
-
 def page_data(contents: Contents, sheets: Sequence[Sheets | None]) -> dict[str, Any]:
     """All that the page shows, as JSON values; every name is printable. There are sheets for each run."""
     curves, radii, paired = contents.curves, contents.radii, contents.paired
@@ -104,7 +69,9 @@ def page_data(contents: Contents, sheets: Sequence[Sheets | None]) -> dict[str, 
     return {
         "rho": contents.rho,
         "radii": radii.tolist(),
-        "headline": headline_radius([c for c in curves if c.asked], radii),
+        "headline": headline_radius(claimed(contents), contents),
+        "comparable": contents.comparable,
+        "baseline": _baseline(contents),
         "runs": [_run(c.run, seen, c.run_name) for c, seen in zip(runs, sheets, strict=True)],
         "series": [
             _curve(c, index[id(c.run)], summary, contents.possibly_wrong(c))
@@ -121,6 +88,13 @@ def _most_voted(counts: NDArray[np.int64]) -> list[list[int]]:
     return [[k, v] for k, v in zip(top.tolist(), counts[top].tolist(), strict=True)]
 
 
+def _baseline(contents: Contents) -> dict[str, Any] | None:
+    if contents.baseline is None:
+        return None
+    rows = [{"name": name, "points": list(known.items())} for name, known in contents.baseline.rows()]
+    return {"source": contents.baseline.source, "rows": rows}
+
+
 def _run(run: Run, sheets: Sheets | None, name: str) -> dict[str, Any]:
     votes = None
     if not run.info.radii_only:
@@ -133,6 +107,8 @@ def _run(run: Run, sheets: Sheets | None, name: str) -> dict[str, Any]:
         "votes": votes,
         "duels": _closest(run),
         "estimation": run.tally.estimations.sum(axis=1).tolist(),
+        "accuracies": asdict(run.accuracies),
+        "top": None if votes is None else top_probability(run).tolist(),
         "pictures": None if sheets is None else {**asdict(sheets), "columns": COLUMNS, "cells": CELLS},
         "made": [[printable(key), printable(value)] for key, value in _made(run)],
     }
@@ -145,6 +121,13 @@ def _closest(run: Run) -> list[list[int]] | None:
     lost = run.tally.others.lost
     closest: list[list[int]] = np.stack([lost.argmax(axis=1), lost.max(axis=1)], axis=1).tolist()
     return closest
+
+
+def top_probability(run: Run) -> NDArray[np.float64]:
+    """Of each input, the share of its estimation draws that voted for the class with most votes."""
+    counts = run.tally.estimations
+    share: NDArray[np.float64] = counts.max(axis=1) / counts.sum(axis=1).clip(1)
+    return share
 
 
 def _curve(curve: Curve, run: int, summary: Summary, wrong: int) -> dict[str, Any]:
@@ -193,6 +176,7 @@ def _made(run: Run) -> list[tuple[str, str]]:
         "created": info.created,
         "classifier": info.model,
         "inputs": f"{info.data}, {len(run):,} of {selection.total:,}{every}",
+        "classes": listed(classifier.num_classes, info.classes),
         "method": question.method,
         "risk α": f"{question.alpha:g} per input",
         "soft votes": plan.votes_in_words,
@@ -214,27 +198,6 @@ def _about(method: str) -> str:
     homes = {**METHODS, **Duels.methods}
     home = inspect.getmodule(homes[method]) if method in homes else INTERVALS.get(method, SOFT_METHODS.get(method))
     return (home.__doc__ or "").splitlines()[0] if home else ""
-
-
-def _verb(curve: Curve) -> str:
-    return "This is proved" if curve.basis == PROVED else "This rests on an estimate, not on a proof,"
-
-
-def _odds(alpha: float) -> str:
-    return f"1 in {round(1 / alpha):,}" if abs(round(1 / alpha) * alpha - 1) < 1e-9 else f"{alpha:g}"
-
-
-def _size(radius: float, sheets: Sheets | None) -> str:
-    """What a change of that size looks like."""
-    norm = "square what is added to each number of the input, sum up, take the root (ℓ2 norm)"
-    if sheets is None or not sheets.whole:
-        return f"The size of a change: {norm}."
-    unit = "pixel" if sheets.values == sheets.width * sheets.height else "colour value"
-    one = f"one {unit} changed by {radius:g}, or " if radius <= 1 else ""
-    return (
-        f"How large is {radius:g}? As large as {one}all {sheets.values:,} {unit}s by {radius / sheets.values**0.5:.2g} "
-        f"each, where 0 is dark and 1 is bright. In general: {norm}."
-    )
 
 
 def _asset(name: str) -> str:

@@ -36,7 +36,8 @@ function ticks(from, to, most) {
 }
 
 function drawChart(box, curves, claimed) {
-  const limit = Math.max(...curves.map((curve) => curve.last)) * 1.04 || 1;
+  const farthest = (data.baseline?.rows ?? []).flatMap(({ points }) => points.filter(([, share]) => share > 0));
+  const limit = Math.max(...curves.map((curve) => curve.last), ...farthest.map(([r]) => r)) * 1.04 || 1;
   const view = { from: 0, to: limit },
     margin = { left: 52, right: 14, top: 30, bottom: 46 };
   let cursor = null,
@@ -118,10 +119,26 @@ function drawChart(box, curves, claimed) {
           line: curve.index ?? 0,
         }),
       ),
+      ...published(),
       ...mark(visible),
       layer,
     );
     point();
+  }
+
+  // Points of a published table, for they are not curves that were computed here.
+  function published() {
+    return (data.baseline?.rows ?? []).flatMap(({ name, points }) =>
+      points
+        .filter(([r, share]) => share > 0 && r >= view.from && r <= view.to)
+        .map(([r, share]) =>
+          s(
+            "circle",
+            { class: "published", cx: plot.x(r), cy: plot.y(share), r: 3.5 },
+            s("title", {}, `${name}: ${percent(share)} at ${short(r)}`),
+          ),
+        ),
+    );
   }
 
   // The headline's claim, where it stands on its curve.

@@ -1,8 +1,8 @@
 // The page, top to bottom.
 const curves = data.series.map(curveOf);
-const several = data.runs.length > 1;
+const several = data.runs.length > 1 && data.comparable;
 const main =
-  curves.filter((curve) => curve.shown).sort((a, b) => b.share(data.headline) - a.share(data.headline))[0] ?? curves[0];
+  curves.filter((curve) => curve.shown && (data.comparable || curve.run === 0)).sort((a, b) => b.share(data.headline) - a.share(data.headline))[0] ?? curves[0];
 
 explain(find("#example .steps"), main);
 const lines = several ? [...curves, { ...envelopeOf([]), index: 0 }] : curves;
@@ -12,6 +12,7 @@ drawLegend(find("#curves .legend"), lines, () => {
   accuracyTables(find("#curves .tables"), curves);
 });
 accuracyTables(find("#curves .tables"), curves);
+distributions(find("#curves .spread"));
 meaning(find("#meaning .cards"), main);
 const showOnly = drawGallery(curves);
 methodTables(find("#wins > div"), curves, showOnly);

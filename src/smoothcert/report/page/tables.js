@@ -31,12 +31,19 @@ function accuracyTables(box, curves) {
   }
 }
 
+// What the certified share stands beside: without it nobody can tell a wrong label order from too much noise.
+const ACCURACIES = { clean: "the model alone", noisy: "under noise", smoothed: "smoothed" };
+
 function accuracyTable(basis, curves) {
   const shares = (curve) => [curve.accuracy, ...curve.certified];
   const best = shares(curves[0]).map((_, i) => Math.max(...curves.map((curve) => shares(curve)[i])));
   const widest = Math.max(...curves.map((curve) => curve.averageRadius));
-  const bold = (text, is) => h("td", {}, is && curves.length > 1 ? h("b", {}, text) : text);
+  const bold = (text, is) => h("td", {}, is && curves.length > 1 && data.comparable ? h("b", {}, text) : text);
   const sure = percent(1 - data.rho);
+  const of = (curve, key) => data.runs[curve.run].accuracies[key];
+  const known = Object.keys(ACCURACIES).filter((key) => curves.some((curve) => of(curve, key) != null));
+  const beside = (curve) =>
+    known.map((key) => h("td", { class: "beside" }, of(curve, key) == null ? "" : percent(of(curve, key))));
   const rows = curves.flatMap((curve) => {
     const draws = curve.draws.reduce((a, b) => a + b, 0);
     return [
@@ -44,6 +51,7 @@ function accuracyTable(basis, curves) {
         "tr",
         { class: "upper" },
         h("th", { scope: "row" }, swatch(curve), curve.name),
+        ...beside(curve),
         ...shares(curve).map((share, i) => bold(percent(share), share === best[i])),
         bold(curve.averageRadius.toFixed(3), curve.averageRadius === widest),
         h("td", {}, percent(curve.abstained)),
@@ -53,6 +61,7 @@ function accuracyTable(basis, curves) {
         "tr",
         { class: "whole" },
         h("th", { scope: "row" }, `all at once, confidence ${sure}`),
+        ...known.map(() => h("td")),
         ...shares(curve).map((share) => h("td", {}, percent(Math.max(0, share - curve.wrong / curve.total)))),
         h("td"),
         h("td"),
@@ -60,9 +69,25 @@ function accuracyTable(basis, curves) {
       ),
     ];
   });
+  const published = basis === "proved" && data.baseline ? data.baseline.rows : [];
+  for (const { name, points } of published) {
+    const told = new Map(points),
+      cell = (r) => h("td", {}, told.has(r) ? percent(told.get(r)) : "");
+    const empty = [1, 2, 3].map(() => h("td"));
+    rows.push(
+      h(
+        "tr",
+        { class: "published" },
+        h("th", { scope: "row" }, name),
+        ...[...known, "right answer"].map(() => h("td")),
+        ...data.radii.map(cell),
+        ...empty,
+      ),
+    );
+  }
   return table(
     `Inputs that keep the right answer (${basis}), by the size of the change`,
-    ["", "right answer", ...data.radii.map((r) => `< ${short(r)}`), "average radius", "no answer", "draws"],
+    ["", ...known.map((key) => ACCURACIES[key]), "right answer", ...data.radii.map((r) => `< ${short(r)}`), "average radius", "no answer", "draws"],
     rows,
   );
 }
@@ -95,8 +120,7 @@ const accuracyRows = (curves) => [
 ];
 
 function meaning(box, curve) {
-  const at = data.radii.indexOf(data.headline),
-    share = curve.certified[at],
+  const share = curve.share(data.headline),
     wrong = curve.wrong;
   const start = data.runs.length > 1 ? `With ${curve.name}, a few` : "A few";
   box.append(
