@@ -40,7 +40,7 @@ def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]
         f"{_verb(best)} for {count:,} of {counted(inputs, 'input')} ({printable(run.info.data)})"
         + (f" in the best of {several} runs, {printable(best.run_name)}. " if several > 1 else ". ")
         + f"The classifier is {model}, smoothed: it looks at many noisy copies of an input (noise σ = "
-        f"{run.plan.classifier.sigma:g}) and gives the answer that most of them get. For each input, the risk that its "
+        f"{run.plan.classifier.sigma:g}) and gives the answer that they elect. For each input, the risk that its "
         f"proof is wrong is at most {_odds(best.alpha)}."
     ]
     if not run.finished:
