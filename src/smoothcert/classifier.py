@@ -225,6 +225,8 @@ class SmoothedClassifier:
         inputs = [as_input(x) for x in xs]
         if not inputs:
             return []
+        for source in inputs:
+            self.noise.check_size(source.array, source.id)
         level = less_error(alpha, self.noise.error(max_n * inputs[0].array.size))
         kind = self._settle(inputs[0].array.shape).votes
         schedule = kind.predicting(len(inputs), max_n, level, self.num_classes)
@@ -235,6 +237,7 @@ class SmoothedClassifier:
         """The label votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw
         is counted twice."""
         source = as_input(x)
+        self.noise.check_size(source.array, source.id)
         kind = self._settle(source.array.shape).votes
         machine = self._choose_engine([source], check_whole("n", n, 1))
         with self._changing:

@@ -144,6 +144,13 @@ def test_values_too_large_for_float32_to_tell_the_grid_apart_are_refused():
     Grid(0.01, 255).check(np.array([16000.0, -16000.0], dtype=np.float32), "0")
 
 
+@pytest.mark.parametrize("act", [lambda c, x: c.predict(x), lambda c, x: c.count(x, 100)], ids=["predict", "count"])
+def test_predictions_too_are_refused_where_float32_does_not_tell_the_grid_apart(act):
+    smoothed = SmoothedClassifier(lambda batch: batch[:, :2], sigma=0.01, num_classes=2, noise="grid", seed=0)
+    with pytest.raises(InputError, match="where float32 does not tell the multiples of 1/255 apart"):
+        act(smoothed, np.array([1e6, 0.1], dtype=np.float32))
+
+
 @pytest.mark.parametrize("levels", [1, 3, 255, 256, 1000, 65535, 2**24 - 1])
 def test_integers_below_the_limit_keep_their_floats_apart(levels):
     integers = np.concatenate([np.arange(2**22 - 10_000, 2**22), np.arange(10_000)]).astype(np.float32)

@@ -104,8 +104,9 @@ class LiResNet(nn.Module):
             stem.weight /= 2  # an input meets about (5/2)² windows of the stem, so that its norm is near 1
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[1:] != self.input_shape:  # its bound is for this one: another may fit, and be steeper
-            raise InputError(f"this liresnet takes images of shape {self.input_shape}, not {tuple(x.shape[1:])}.")
+        # Its bound is for this shape: another may fit, and be steeper. An assertion that torch.fx can trace.
+        takes = f"this liresnet takes images of shape {self.input_shape}."
+        torch._assert(x.shape[1:] == self.input_shape, takes)  # type: ignore[no-untyped-call]
         scores: Tensor = self.layers(x)
         return scores
 

@@ -71,6 +71,9 @@ class Noise(Protocol):
     def check(self, x: NDArray[np.float32], input_id: str) -> None:
         """Refuses an input about which this noise certifies nothing."""
 
+    def check_size(self, x: NDArray[np.float32], input_id: str) -> None:
+        """Refuses an input to which this noise cannot be added as it should be, be it only for a prediction."""
+
     def error(self, values: int) -> float:
         """At most the total variation distance between so many independent values as drawn and as the proof wants."""
 

@@ -37,6 +37,8 @@ class Gaussian:
     def check(self, x: NDArray[np.float32], input_id: str) -> None:
         """Every input is welcome."""
 
+    check_size = check
+
     def error(self, values: int) -> float:
         """None is known, and none is taken off α."""
         return 0.0

@@ -61,15 +61,18 @@ class Grid:
             )
 
     def check(self, x: NDArray[np.float32], input_id: str) -> None:
-        if float(np.abs(x).max()) * self.levels > FURTHEST:
-            raise InputError(
-                f"input {input_id} has values beyond ±{FURTHEST / self.levels:.6g}, where float32 does not tell the "
-                f"multiples of 1/{self.levels} apart: scale the input down, take fewer levels, or use gaussian noise."
-            )
+        self.check_size(x, input_id)
         if not _is_on_grid(x, self.levels):
             raise InputError(
                 f"input {input_id} has values that are no multiples of 1/{self.levels}, and grid noise certifies only "
                 f"those: round the input, change levels, or use gaussian noise."
+            )
+
+    def check_size(self, x: NDArray[np.float32], input_id: str) -> None:
+        if float(np.abs(x).max()) * self.levels > FURTHEST:
+            raise InputError(
+                f"input {input_id} has values beyond ±{FURTHEST / self.levels:.6g}, where float32 does not tell the "
+                f"multiples of 1/{self.levels} apart: scale the input down, take fewer levels, or use gaussian noise."
             )
 
     def error(self, values: int) -> float:

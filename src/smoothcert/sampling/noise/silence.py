@@ -23,6 +23,8 @@ class Silence:
     def check(self, x: NDArray[np.float32], input_id: str) -> None:
         """Every input is welcome."""
 
+    check_size = check
+
     def error(self, values: int) -> float:
         return 0.0
 
