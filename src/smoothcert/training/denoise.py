@@ -30,7 +30,7 @@ class Recipe:
 
     sigma: float = option(help="Standard deviation of the noise that is taken away.")
     least_sigma: float | None = option(None, help="For a range: each image's noise is between this and sigma.")
-    epochs: int = option(3, help="Epochs.")
+    epochs: int = option(8, help="Epochs.")
     batch: int = option(128, help="Images a step.")
     rate: float = option(3e-3, help="Largest learning rate, of Adam.")
     augment: bool = option(True, help="Random crops and flips.", flag="augment/--no-augment")
