@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -63,6 +65,9 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     finally:
         if dead_service(ray) is None:
             ray.shutdown()
+        else:  # what Ray does when the process ends, or fails, would wait for what is dead
+            atexit.unregister(ray.shutdown)
+            sys.excepthook = sys.__excepthook__
 
 
 def dead_service(ray: Any) -> str | None:
