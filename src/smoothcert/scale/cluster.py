@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import signal
@@ -65,9 +64,8 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     finally:
         if dead_service(ray) is None:
             ray.shutdown()
-        else:  # what Ray does when the process ends, or fails, would wait for what is dead
-            atexit.unregister(ray.shutdown)
-            sys.excepthook = sys.__excepthook__
+        else:
+            sys.excepthook = sys.__excepthook__  # Ray's would tell the dead service first, and wait for it
 
 
 def dead_service(ray: Any) -> str | None:
