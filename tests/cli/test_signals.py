@@ -29,9 +29,9 @@ def drawing():
     def model(batch):
         if len(batch) > 1:
             Counting.calls += 1
-            if Counting.calls == 40:
+            if Counting.calls == 280:
                 time.sleep(1.5)  # what is drawn before is committed by the votes after
-            if Counting.calls == 60:
+            if Counting.calls == 300:
                 stuck("here")
         return batch.reshape(len(batch), -1)[:, :3]
     return model
@@ -90,6 +90,11 @@ def start(folder, model, data, *options):
     )
 
 
+def await_here(process):
+    """Until it is stuck."""
+    assert any(line == "here\n" for line in process.stdout)
+
+
 def stopped(process, number):
     """How it ended, what it said, and after how many seconds."""
     since = time.monotonic()
@@ -105,7 +110,7 @@ def files(folder):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_in_the_model(folder, number):
     process = start(folder, "mine:drawing", "mine:data", "--batch", "50")
-    assert process.stdout.readline() == "here\n"
+    await_here(process)
     code, said, seconds = stopped(process, number)
     assert (code, said.count("Traceback")) == (1, 0)
     assert "Stopped. run.smoothcert keeps what was drawn: run the same command to go on." in said
@@ -120,7 +125,7 @@ def test_in_the_model(folder, number):
 )
 def test_before_anything_was_drawn(folder, model, data):
     process = start(folder, model, data)
-    assert process.stdout.readline() == "here\n"
+    await_here(process)
     code, said, seconds = stopped(process, signal.SIGTERM)
     assert (code, said.count("Traceback")) == (1, 0)
     assert "Stopped before anything was drawn" in said
@@ -146,7 +151,8 @@ def test_while_it_starts(folder, moment):
     process = start(folder, "mine:drawing", "mine:data", "--batch", "50")
     time.sleep(moment)
     code, said, seconds = stopped(process, signal.SIGTERM)
-    assert code in (1, -signal.SIGTERM)  # the latter before there is a handler
+    # Before there is a handler it is the signal's own; CPython makes it SIGINT where `exec` of a text was interrupted.
+    assert code in (1, -signal.SIGTERM, -signal.SIGINT)
     assert "Traceback" not in said
     assert seconds < 30
 

@@ -310,6 +310,7 @@ def test_differences_are_counted(module):
 def test_a_resumed_run_keeps_its_engine(module, tmp_path, caplog):
     path, settings = tmp_path / "run.smoothcert", {"sigma": 0.5, "n0": 50, "n": 200, "num_classes": 4, "batch": 50}
     certify_dataset(module, Items(), out=path, engine="torch+folded", **settings)
+    caplog.clear()
     caplog.set_level("INFO", "smoothcert")
     again = certify_dataset(module, Items(), out=path, verify_engine=True, **settings)
     assert again.finished

@@ -15,6 +15,7 @@ from itertools import count
 
 import pytest
 
+import heard
 from interruptible import certify, classify, votes
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store import file as run_file
@@ -72,16 +73,15 @@ def certify_half(path, pipe):
 
 
 def at_call(number, act):
-    """The model, which at one of its calls does something else as well."""
+    """The model; at one of its calls something else is done as well, where nobody can see it in the model."""
     calls = count()
+    heard.call = lambda batch: act() if next(calls) == number else None
+    return classify
 
-    def model(batch):
-        if next(calls) == number:
-            act()
-        return classify(batch)
 
-    model.__module__, model.__qualname__ = classify.__module__, classify.__qualname__
-    return model
+@pytest.fixture(autouse=True)
+def nothing_heard_afterwards(monkeypatch):
+    monkeypatch.setattr(heard, "call", heard.call)
 
 
 def journal_naming(victim, database):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -52,21 +53,30 @@ def main() -> None:
     """
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    try:
+        with answering_signals() as heard:
+            _run(arguments, debug, heard)
+    except KeyboardInterrupt as interruption:  # one that came in the moments before and after that
+        if debug:
+            raise
+        _say_stopped(interruption)
+
+
+def _run(arguments: list[str], debug: bool, heard: Event) -> None:
     asked = next((a for a in arguments if not a.startswith("-")), "")
-    with answering_signals() as heard:
-        try:
-            program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
-            with _logs_shown(asked):
-                program(args=arguments)
-        except BaseException as error:
-            if debug:
-                raise
-            if heard.is_set():
-                _say_stopped(error)
-            if not isinstance(error, InputError | RunError):
-                raise
-            print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
-            sys.exit(2 if isinstance(error, InputError) else 1)
+    try:
+        program = build((asked,)) if asked in COMMANDS else build((), listed=COMMANDS)
+        with _logs_shown(asked):
+            program(args=arguments)
+    except BaseException as error:
+        if debug:
+            raise
+        if heard.is_set():
+            _say_stopped(error)
+        if not isinstance(error, InputError | RunError):
+            raise
+        print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError) else 1)
 
 
 def _say_stopped(end: BaseException) -> NoReturn:

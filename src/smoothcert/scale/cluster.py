@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -63,6 +64,8 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     finally:
         if dead_service(ray) is None:
             ray.shutdown()
+        else:
+            sys.excepthook = sys.__excepthook__  # Ray's would tell the dead service first, and wait for it
 
 
 def dead_service(ray: Any) -> str | None:

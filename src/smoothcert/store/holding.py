@@ -106,7 +106,7 @@ def check_place(path: Path) -> None:
         raise InputError(f"{path} is a link to nothing: remove it or choose another `out`.")
     if place.exists() and not place.is_file():
         raise InputError(f"{path} cannot be opened (it is no plain file): choose another `out`.")
-    if not place.exists():
+    if not place.exists() or not place.stat().st_size:
         _refuse_stray(log_of(place))
 
 
