@@ -29,9 +29,9 @@ def drawing():
     def model(batch):
         if len(batch) > 1:
             Counting.calls += 1
-            if Counting.calls == 40:
+            if Counting.calls == 65:
                 time.sleep(1.5)  # what is drawn before is committed by the votes after
-            if Counting.calls == 60:
+            if Counting.calls == 85:
                 stuck("here")
         return batch.reshape(len(batch), -1)[:, :3]
     return model

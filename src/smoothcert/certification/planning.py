@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from smoothcert.checks import less_error
 from smoothcert.data import Dataset
-from smoothcert.errors import InputError
+from smoothcert.errors import InputError, RunError
 from smoothcert.lipschitz.constant import check_source, scores_constant
 from smoothcert.modules import Model, batch_statistics, require_module
 from smoothcert.options import AUTO
@@ -166,7 +166,7 @@ def _output(engines: Engines, shape: tuple[int, ...]) -> torch.Tensor:
     with engine.ready():
         try:
             return engine(torch.zeros(2, *shape, device=engine.device))
-        except InputError:
+        except (InputError, RunError):
             raise
         except Exception as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
