@@ -6,7 +6,7 @@ import torch
 from scipy import special, stats
 
 import interruptible
-from interruptible import certify, classify
+from interruptible import certify, classify, interrupted_after
 from smoothcert import ABSTAIN, Duels, InputError, Labels, SmoothedClassifier, certify_duels, open_run
 from smoothcert.bounds import METHODS
 from smoothcert.sampling.blocks import Phase
@@ -145,21 +145,13 @@ def test_labels_of_an_adaptive_run_are_refused(tmp_path):
             open_run(run.path).certificates(**change)
 
 
-@pytest.mark.parametrize("calls", [1, 7, 30, 90])
+@pytest.mark.parametrize("calls", [3, 9, 25, 40])
 @pytest.mark.parametrize(
     "ask", [{"n": 530, "n0": 250}, {"radii": [0.1, 0.2, 0.3], "max_n": 2_000}], ids=["fixed", "adaptive"]
 )
 def test_a_run_stopped_anywhere_ends_with_the_same_duels(tmp_path, ask, calls):
-    left = iter(range(calls))
-
-    def stopping(batch):
-        if len(batch) == interruptible.PLAN["batch"] and next(left, None) is None:
-            raise KeyboardInterrupt
-        return classify(batch)
-
-    stopping.__module__, stopping.__qualname__ = classify.__module__, classify.__qualname__
-    with pytest.raises(KeyboardInterrupt):
-        certify(tmp_path / "run", stopping, **ask)
+    with interrupted_after(calls):
+        certify(tmp_path / "run", **ask)
     again, whole = certify(tmp_path / "run", **ask), certify(tmp_path / "whole", **ask)
     assert interruptible.others(again) == interruptible.others(whole)
     assert again.certificates() == whole.certificates()

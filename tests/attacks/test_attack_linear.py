@@ -148,6 +148,7 @@ def test_a_radius_that_is_true_holds_and_its_triple_is_broken(rng, votes):
     assert len(broken.violations) == len(kept)
     for violation, i, radius in zip(broken.violations, kept, 3 * radii, strict=True):
         assert violation.found not in (labels[i], ABSTAIN)
-        assert exact[i] < np.linalg.norm(violation.delta) == violation.norm < violation.radius == radius
+        assert violation.norm == pytest.approx(np.linalg.norm(violation.delta), rel=1e-14)
+        assert exact[i] < violation.norm < violation.radius == radius
         again = SmoothedClassifier(module, sigma=smoothed.sigma, num_classes=2, votes=votes, seed=1)
         assert again.predict(xs[i] + violation.delta) == violation.found

@@ -14,6 +14,7 @@ from hostile.readers import read_run
 from interruptible import certify
 from smoothcert.plan import Classifier, FixedN, Plan, Question, Selection, Setting
 from smoothcert.sampling.blocks import Phase, Votes
+from smoothcert.sampling.duels import Lost
 from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_run
 from smoothcert.store.opening import Ration
@@ -24,16 +25,21 @@ PAGE = 4096
 
 def many_counts(path, inputs, num_classes, monkeypatch):
     """A run with that many counts, nearly all of them zero."""
-    classifier, question = Classifier(sigma=0.5, num_classes=num_classes), Question(draws=FixedN(200, "pairwise"))
+    classifier, question = Classifier(sigma=0.5, num_classes=num_classes), Question(draws=FixedN(200, "duels"))
     plan = Plan(classifier, question, Setting(), Selection(total=inputs))
     classes = np.array([0, num_classes - 1])
+    last = num_classes - 1
+    lost = {
+        Phase.SELECTION: Lost(*np.array([[0, 0, last, last], [0, last, 0, last], [100, 9, 91, 100]])),
+        Phase.ESTIMATION: Lost(*np.array([[0, 0], [0, last], [200, 9]])),
+    }
     monkeypatch.setattr("smoothcert.store.file.check_size", lambda *_: None)
     with new_run(path, plan, Info("", "", "", "", None)) as file:
         for position in range(inputs):
             file.add_input(InputRecord(position, str(position), 0), None)
             file.write_votes(
-                Votes(position, phase, 0, blocks, 100 * blocks, classes, np.array([100 * blocks - 9, 9]), 0.0)
-                for phase, blocks in ((Phase.SELECTION, 1), (Phase.ESTIMATION, 2))
+                Votes(position, phase, 0, b, 100 * b, classes, np.array([100 * b - 9, 9]), 0.0, lost[phase])
+                for phase, b in ((Phase.SELECTION, 1), (Phase.ESTIMATION, 2))
             )
     assert path.stat().st_size < 1 << 23
     return path.read_bytes()

@@ -111,7 +111,7 @@ def lost_of(votes, **changes):
         pytest.param(lambda v: lost_of(v, counts=v.beside.counts * 0), id="none"),
         pytest.param(lambda v: lost_of(v, counts=v.beside.counts // 2 + 1), id="followed in some draws"),
         pytest.param(lambda v: replace(v, beside=Lost(*(np.tile(a, 2) for a in columns(v)))), id="pairs twice"),
-        pytest.param(lambda v: replace(v, beside=Lost(*(a[::-1] for a in columns(v)))), id="pairs out of order"),
+        pytest.param(lambda v: replace(v, beside=Lost(*(a[::-1] for a in two_classes(v)))), id="pairs out of order"),
         pytest.param(lambda v: replace(v, beside=Lost(*two_classes(v))), id="two candidates"),
     ],
 )

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 PROVED, ESTIMATED = "proved", "estimated"
-CHOOSING, CHOOSING_SHARE = 10, 10
+CHOOSING, CHOOSING_SHARE = 10, 20
 """Draws that choose the class of a prediction by duels; where that is close, up to one in so many of max_n."""
 
-FIRST_LOOK, STEP, GROWTH, FUTILITY = 20, 10, 1.1, 0.2
+FIRST_LOOK, STEP, GROWTH, FUTILITY = 20, 10, 1.1, 0.45
 """When predictions by duels are looked at: first, then at whole steps; and the chance that one is given up although
 max_n draws would make it. Found on CIFAR-10 (`benchmarks/duels.py`)."""
 
