@@ -151,7 +151,7 @@ def test_filter_and_sort(visit, report, squares):
     page.locator("[name=sort]").select_option("up")
     shown = [float(text) for text in page.locator(".tile b").all_inner_texts()]
     wanted = sorted(c.radius for c, label in zip(certificates, squares.labels, strict=True) if label == 2)
-    assert shown == pytest.approx(wanted, abs=5e-4)
+    assert all(0 <= radius - text < 1e-3 for text, radius in zip(shown, wanted, strict=True))  # rounded down
     page.locator("[name=least]").fill(f"{wanted[4]:.6f}")
     assert page.locator("#inputs .count").inner_text().startswith(("4 of", "5 of"))
 
