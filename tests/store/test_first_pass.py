@@ -115,6 +115,9 @@ class Shifted(Scaled):
         return self.scale * self.layer(x.flatten(1) + 1e-6)
 
 
+Shifted.__name__ = "Scaled"  # as if its code had been edited: by its name it is the same module
+
+
 class TestThePass:
     def test_hash_and_label_are_there_before_the_first_draw(self, tmp_path, monkeypatch):
         path, seen = tmp_path / "run.smoothcert", []
