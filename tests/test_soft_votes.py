@@ -252,3 +252,20 @@ def test_another_temperature_is_another_run(tmp_path):
     soft_run(tmp_path / "run.smoothcert", n=100)
     with pytest.raises(InputError, match=r"was started with temperature = 0.5, not 0.7"):
         soft_run(tmp_path / "run.smoothcert", n=100, temperature=0.7)
+
+
+class Staircase(torch.nn.Module):
+    """Whole steps, by a type that holds no others there."""
+
+    def forward(self, x):
+        y = (x[:, :1] + 1024).half().float() - 1024
+        return torch.cat([y, 1 - y], 1)
+
+
+def test_no_constant_is_used_where_a_module_rounds_coarsely_on_the_way():
+    smoothed = SmoothedClassifier(Staircase(), sigma=0.05, num_classes=2, votes=Softmax(0.3), seed=0)
+    x = np.array([0.6], dtype=np.float32)
+    with pytest.raises(InputError, match="coarser than float32 on the way"):
+        smoothed.certify(x, n=500, lipschitz="product")
+    with pytest.raises(InputError, match="rounds more coarsely than float32"):
+        smoothed.certify(x, n=500, lipschitz=lipschitz.product(Staircase(), (1,)))

@@ -235,7 +235,8 @@ class SmoothedClassifier:
 
     def count(self, x: Any, n: int) -> NDArray[Any]:
         """The label votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw
-        is counted twice."""
+        is counted twice. A copy of the classifier, in another process too, counts on from where it was copied: its
+        draws are those that the original makes next, so do not add the two up."""
         source = as_input(x)
         self.noise.check_size(source.array, source.id)
         kind = self._settle(source.array.shape).votes

@@ -17,6 +17,10 @@ from smoothcert.modules import device_of, evaluated, require_module
 
 PRODUCT, LOCAL = "product", "local"
 LEAST = 1e-9  # a flat network, or a search that found no slope: a radius needs a positive constant
+COARSE = (
+    "the model computes in a type coarser than float32 on the way, and rounding makes a staircase, which is not "
+    "Lipschitz: let it compute in float32, or leave out the constant."
+)
 NEEDS_LAYERS = "a Lipschitz constant is found from the layers of a torch module: give such a model."
 
 
@@ -29,7 +33,10 @@ def check_source(lipschitz: float | str | None, model: Any) -> None:
 def scores_constant(lipschitz: float | str | None, model: Any, shape: Sequence[int]) -> float | None:
     """The ℓ2 constant of the scores: what the caller vouches for, or proved from the layers; None of a local one."""
     if lipschitz == PRODUCT:
-        value = product(evaluated(require_module(model, NEEDS_LAYERS)), shape).value
+        bound = product(evaluated(require_module(model, NEEDS_LAYERS)), shape)
+        value = bound.value
+        if bound.coarse:
+            raise InputError(COARSE)
         if not 0 < value < math.inf:
             raise InputError(f"the product of the layers is {value}, which gives no radius: leave out the constant.")
         return value

@@ -37,13 +37,20 @@ class Layer:
 class LipschitzBound:
     """An upper bound of a network's ℓ2 → ℓ2 constant; *estimated* when its norms come from power iteration.
 
-    `last` is the last layer where that is linear and the graph was looked into, else None.
+    `last` is the last layer where that is linear and the graph was looked into, else None; `eps` the ε of the coarsest
+    type that the graph computes in.
     """
 
     value: float
     basis: Literal["proved", "estimated"]
     layers: tuple[Layer, ...]
     last: LastLayer | None = None
+    eps: float = 0.0
+
+    @property
+    def coarse(self) -> bool:
+        """Does the network compute in a type coarser than float32 on the way? What it computes is then a staircase."""
+        return self.eps > torch.finfo(torch.float32).eps
 
 
 def product(
@@ -97,7 +104,7 @@ def product(
     logs = [math.log(norm) if norm > 0 else 0.0 for _, _, norm in layers]
     scale = sum(map(abs, logs)) or 1.0
     shares = tuple(Layer(*entry, log / scale) for entry, log in zip(layers, logs, strict=True))
-    return LipschitzBound(value, "estimated" if method == "power" else "proved", shares, last)
+    return LipschitzBound(value, "estimated" if method == "power" else "proved", shares, last, eps)
 
 
 def require_evaluation(module: nn.Module) -> None:

@@ -63,6 +63,8 @@ class Question:
         if (basis := getattr(self.lipschitz, "basis", None)) is not None:  # a LipschitzBound, which takes torch to make
             if basis != PROVED:
                 raise InputError(f"this Lipschitz bound is {basis}, not proved: take it by method fourier or gram.")
+            if getattr(self.lipschitz, "coarse", False):
+                raise InputError("this Lipschitz bound is of a network that rounds more coarsely than float32.")
             keep(self, lipschitz=getattr(self.lipschitz, "value", None))
         known = self.lipschitz
         number = isinstance(known, int | float) and not isinstance(known, bool) and 0 < known < math.inf
