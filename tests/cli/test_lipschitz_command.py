@@ -34,9 +34,9 @@ def test_layers_three_products_and_a_search():
 
 def test_a_layer_that_shrinks_has_no_share(tmp_path, monkeypatch):
     factory = "import torch\ndef halves():\n    net = torch.nn.Linear(4, 4)\n    torch.nn.init.eye_(net.weight)\n"
-    (tmp_path / "halves.py").write_text(factory + "    net.weight.data /= 2\n    return net\n")
+    (tmp_path / "shrinking.py").write_text(factory + "    net.weight.data /= 2\n    return net\n")
     monkeypatch.chdir(tmp_path)
-    text = run("halves:halves", "--shape", "4", "--device", "cpu")
+    text = run("shrinking:halves", "--shape", "4", "--device", "cpu")
     assert "shrinks" in text
     assert "-" not in text.split("Constant of")[0].replace("─", "")
 
