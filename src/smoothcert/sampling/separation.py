@@ -24,8 +24,8 @@ def fault(engine: Engine, source: Input, job: Job) -> str | None:
     """What is wrong with the answers to one batch of noisy copies of the input; None where nothing is seen.
 
     About half of its rows are asked for again, in another order and among copies of an input far below it; at both ends
-    of the batch is one far above it. The scores of each class must agree, and 99 % of the labels. What is not
-    finite at first is left to the draws, which refuse it.
+    of the batch, unless it has two rows only, is one far above it. The scores of each class must agree, and 99 % of the
+    labels. What is not finite at first is left to the draws, which refuse it.
     """
     rows = torch.arange(max((job.batch - 1) // 2, min(job.batch // 2, 1)), device=engine.device)
     places = max(job.batch, 3) - 2 - 2 * rows
