@@ -40,7 +40,7 @@ from smoothcert.models import build
 from smoothcert.plan import Duels, Labels
 from smoothcert.sampling.batches import choose_batch
 from smoothcert.sampling.blocks import Input, Phase, blocks_of
-from smoothcert.sampling.choice import EAGER, choose_engine
+from smoothcert.sampling.choice import FOLDED, choose_engine
 from smoothcert.sampling.engines import Engines, name_of, open_engine
 from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.identity import Identity
@@ -222,7 +222,7 @@ def counting_duels(bench: Bench, scores: torch.Tensor, draws: int) -> object:
 
 
 def contenders(bench: Bench, compiler: bool) -> Iterator[tuple[str, Callable[[], Callable[[int], object]]]]:
-    names = [*EAGER, "onnx", *(["compile"] if compiler else [])]
+    names = ["torch", *FOLDED, "onnx", *(["compile"] if compiler else [])]
     for name in names if bench.auto in names else [*names, bench.auto]:
         yield f"a {name}", partial(forward, name, bench)
     yield "b certify", partial(certify, bench, Gaussian(SIGMA))

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import RunError, SmoothedClassifier, Softmax, open_run
+from smoothcert import Duels, Labels, RunError, SmoothedClassifier, Softmax, open_run
 from smoothcert.certification.cost import Cost
 from smoothcert.cli import translated
 from smoothcert.sampling.noise.base import Piece
 from smoothcert.sampling.noise.silence import Silence
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.shards import merge_runs
-from smoothcert.summary import Accuracies
+from smoothcert.summary import Accuracies, summarise
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(24, 6)).astype(np.float32)
@@ -37,17 +37,30 @@ def certify(out, labels, **options):
     return smoothed.certify_dataset(data, out=out, **{"n": 300, **options})
 
 
-@pytest.mark.parametrize("options", [{}, {"votes": Softmax(0.5)}, {"radii": [0.1], "n": None}])
-def test_the_three_accuracies_are_those_of_the_model_the_draws_and_the_votes(tmp_path, options):
+@pytest.mark.parametrize("options", [{}, {"votes": Labels()}, {"votes": Softmax(0.5)}, {"radii": [0.1], "n": None}])
+def test_accuracies_of_the_model_and_of_its_draws(tmp_path, options):
     labels = np.where(np.arange(24) % 4, answers(), (answers() + 1) % 3)
     run = certify(tmp_path / "run", labels, **options)
     np.testing.assert_array_equal(run.clean, answers())
-    tally = run.tally
-    assert run.accuracies == Accuracies(
-        clean=0.75,
-        noisy=pytest.approx(np.mean([tally.selections[i, k] / 100 for i, k in enumerate(labels)])),
-        smoothed=np.mean((tally.selections + tally.estimations).argmax(axis=1) == labels),
+    assert run.accuracies.clean == 0.75
+    assert run.accuracies.noisy == pytest.approx(
+        np.mean([run.tally.selections[i, k] / 100 for i, k in enumerate(labels)])
     )
+    assert run.accuracies.smoothed >= summarise(run.certificates(), labels, [0]).accuracy
+
+
+def three_winners_and_a_second(batch):
+    """Classes 1 to 3 win most draws, a third of them each; class 0 is second in these and wins the few others."""
+    angles = np.arange(3) * 2 * np.pi / 3
+    winners = batch @ np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+    return np.column_stack([0.9 * winners.max(axis=1) + 0.1, winners])
+
+
+@pytest.mark.parametrize(("votes", "right"), [(Duels(), 1.0), (Labels(), 0.0)])
+def test_smoothed_accuracy_is_that_of_the_votes_that_are_certified(tmp_path, votes, right):
+    smoothed = SmoothedClassifier(three_winners_and_a_second, sigma=3.0, num_classes=4, batch=100, seed=0, votes=votes)
+    run = smoothed.certify_dataset([(np.zeros(2), 0)] * 3, out=tmp_path / "run", n=1_000)
+    assert run.accuracies.smoothed == right
 
 
 def test_they_survive_a_stop_a_merge_and_the_doctor(tmp_path):
@@ -99,6 +112,13 @@ def test_noise_that_kills_the_model_is_told_from_a_wrong_order():
     # Of 12 inputs in 10 classes guessing is right on 4 or more in 1 of 39 runs, on 5 or more in 1 of 230.
     assert Accuracies(4 / 12, None, None).hint(12, 10)
     assert Accuracies(5 / 12, None, None).hint(12, 10) is None
+
+
+def test_noise_that_takes_a_third_of_the_accuracy_points_to_training():
+    assert "docs/training.md" in Accuracies(0.75, 0.49, 0.6).hint(100, 10)
+    assert Accuracies(0.75, 0.51, 0.6).hint(100, 10) is None
+    assert Accuracies(None, 0.49, 0.6).hint(100, 10) is None
+    assert Accuracies(0.75, 0.49, 0.6).hint(11, 10) is None
 
 
 def test_the_cost_is_told_before_the_first_draw(tmp_path, caplog):

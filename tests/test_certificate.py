@@ -11,7 +11,7 @@ from smoothcert import ABSTAIN, InputError, certify_counts, certify_counts_batch
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.binomial import lower_quantile
 from smoothcert.certificate import certificates
-from smoothcert.plan import Classifier, FixedN, Question, Softmax, Tally
+from smoothcert.plan import Classifier, FixedN, Question, Slopes, Softmax, Tally
 from smoothcert.sampling.blocks import UNIT, Phase, Soft, Votes
 from smoothcert.text import radius_text
 
@@ -74,12 +74,12 @@ def test_a_certificate_carries_its_constant_and_its_basis():
     classifier = Classifier(sigma=0.5, num_classes=2, votes=Softmax(0.5))
     question = Question(draws=FixedN(1000)).about(classifier)
     plain, lipschitz = (
-        certificates(classifier, question, tally, constants=constant)[0] for constant in (None, np.array([3.0]))
+        certificates(classifier, question, tally, slopes=slopes)[0] for slopes in (None, Slopes(np.array([3.0])))
     )
     assert (plain.votes, plain.basis, plain.lipschitz, plain.n0, plain.n) == ("softmax", "proved", None, 100, 1000)
     assert lipschitz.lipschitz == pytest.approx(3 * 2**0.5 / 4 / 0.5)  # of the scores, of softmax, and 1/T
     assert lipschitz.radius > plain.radius > 0
-    (estimated,) = certificates(classifier, question, tally, constants=np.array([3.0]), basis="estimated")
+    (estimated,) = certificates(classifier, question, tally, slopes=Slopes(np.array([3.0])), basis="estimated")
     assert (estimated.basis, estimated.radius) == ("estimated", lipschitz.radius)
 
 

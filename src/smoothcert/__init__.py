@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from smoothcert.classifier import SmoothedClassifier as SmoothedClassifier
     from smoothcert.errors import InputError as InputError
     from smoothcert.errors import RunError as RunError
+    from smoothcert.lipschitz_classifier import LipschitzClassifier as LipschitzClassifier
     from smoothcert.plan import Cluster as Cluster
     from smoothcert.plan import Duels as Duels
     from smoothcert.plan import FixedN as FixedN
@@ -40,6 +41,7 @@ _HOMES = {
     "FixedN": "plan",
     "InputError": "errors",
     "Labels": "plan",
+    "LipschitzClassifier": "lipschitz_classifier",
     "Question": "plan",
     "Run": "store",
     "RunError": "errors",

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.checks import MOST_DRAWS, check_counts, check_whole, less_error
 from smoothcert.errors import InputError
-from smoothcert.plan import ESTIMATED, PROVED, Classifier, Duels, FixedN, Labels, Question, Tally
+from smoothcert.plan import ESTIMATED, PROVED, Classifier, Duels, FixedN, Labels, Question, Slopes, Tally
 from smoothcert.plan.tally import Fought
 from smoothcert.sampling.identity import Identity
 from smoothcert.text import html_table, radius_text
@@ -24,7 +24,8 @@ AT_ONCE = 1 << 22
 @dataclass(frozen=True)
 class Certificate:
     """With probability at least 1 − α over the draws, the smoothed `classifier` returns `prediction` at x + δ for
-    every ‖δ‖₂ < `radius`. An abstention has prediction -1 and radius 0 and states nothing.
+    every ‖δ‖₂ < `radius`. An abstention has prediction -1 and radius 0 and states nothing. Without noise σ, α, n0 and n
+    are 0: the classifier is the model itself, and the statement is certain.
 
     It answers the `question` with n0 draws that selected the class and n that proved the radius. `lipschitz` is the ℓ2
     constant of each class's share of a vote that the radius rests on; where it was estimated, so is the `basis`, and
@@ -111,20 +112,20 @@ def certificates(
     tally: Tally,
     *,
     noise_error: float = 0.0,
-    constants: NDArray[np.float64] | None = None,
+    slopes: Slopes | None = None,
     basis: str = PROVED,
     engine: Identity | None = None,
 ) -> list[Certificate]:
     """One certificate an input: what its votes prove as an answer to the question.
 
-    `constants` are those of the scores near each input, proved or as `basis` says. `noise_error` is how far the noise
+    `slopes` say how steep the scores are, proved or as `basis` says. `noise_error` is how far the noise
     may be from the exact one, in total variation over all estimation draws of an input; it is taken off α.
     """
     level, step = less_error(question.alpha, noise_error), max(1, AT_ONCE // classifier.num_classes)
     found: list[Certificate] = []
     for start in range(0, len(tally.seconds), step):
         part = slice(start, start + step)
-        near = None if constants is None else constants[part]
+        near = None if slopes is None else slopes.rows(part)
         proved = question.prove(classifier, tally.rows(part), level, near)
         buckets, lipschitz = proved.num_buckets, proved.lipschitz
         found += (

@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InputError
 
 NOISES = ("gaussian", "grid")
-MOST_DRAWS = 1 << 40
+NO_NOISE = "none"
+MOST_DRAWS = (1 << 31) - 1
+"""Of one input: their counts fit into 32 bits."""
 
 
 def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
@@ -34,8 +36,11 @@ def check_level(alpha: Any) -> float:
 
 
 def less_error(alpha: float, error: float) -> float:
-    """α − error, rounded down: a bound at this level, on noise that far from the exact one, errs with risk α."""
-    if not alpha > error:
+    """α − error, rounded down: a bound at this level, on noise that far from the exact one, errs with risk α.
+
+    Without noise both are 0.
+    """
+    if not (alpha > error or alpha == error == 0):
         raise InputError(
             f"alpha = {alpha:g} is not above {error:.2g}, the error of drawing this much noise: take a larger alpha or "
             f"fewer draws."

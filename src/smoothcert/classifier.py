@@ -20,7 +20,7 @@ from smoothcert.certification.cost import Cost, draws_per_second
 from smoothcert.certification.drawing import OnProgress, collect
 from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import (
-    constant_of,
+    constants_of,
     job_of,
     noise_error,
     noise_of,
@@ -35,9 +35,10 @@ from smoothcert.errors import InputError
 from smoothcert.lipschitz.constant import local_constants
 from smoothcert.modules import Model
 from smoothcert.options import AUTO, keywords, make, split
-from smoothcert.plan import Classifier, Cluster, Labels, Plan, Question, Selection, Setting, Tally
+from smoothcert.plan import Classifier, Cluster, Labels, Plan, Question, Selection, Setting, Slopes, Tally
 from smoothcert.plan.schedules import Fixed, Schedule
 from smoothcert.plan.setting import fresh_seed
+from smoothcert.plan.slopes import between
 from smoothcert.sampling.blocks import BLOCK, Input, Phase, input_digest
 from smoothcert.sampling.choice import ThisProcess, here
 from smoothcert.sampling.engines import Engine, Engines, name_of
@@ -73,6 +74,8 @@ class SmoothedClassifier:
     def __init__(self, model: Model | Engines, **given: Any) -> None:
         computing, smoothing = split(given, Setting, Classifier)
         self.classifier, self.setting = make(Classifier, smoothing), make(Setting, computing)
+        if self.classifier.is_bare:
+            raise InputError("a smoothed classifier has noise: give `sigma`, or use LipschitzClassifier without.")
         self.seed = fresh_seed() if self.setting.seed is None else self.setting.seed
         self._votes_open = smoothing.get("votes") in (None, AUTO)
         self._engines = model if isinstance(model, Engines) else Engines(model)
@@ -139,7 +142,7 @@ class SmoothedClassifier:
             self.noise.check(source.array, source.id)
         error = noise_error(self.classifier, asked, inputs[0].array.size)
         asked = asked.about(self._settle(inputs[0].array.shape))
-        constants = self._constants(inputs, asked)
+        slopes = self._slopes(inputs, asked)
         machine = self._choose_engine(inputs, asked.n0 + asked.draws.expected)
         require_precision(asked, machine.identity)
         level = less_error(asked.alpha, error)
@@ -151,7 +154,7 @@ class SmoothedClassifier:
             asked,
             tally,
             noise_error=error,
-            constants=constants,
+            slopes=slopes,
             basis=basis,
             engine=machine.identity,
         )
@@ -240,7 +243,7 @@ class SmoothedClassifier:
         source = as_input(x)
         self.noise.check_size(source.array, source.id)
         kind = self._settle(source.array.shape).votes
-        machine = self._choose_engine([source], check_whole("n", n, 1))
+        machine = self._choose_engine([source], check_whole("n", n, 1, MOST_DRAWS))
         with self._changing:
             start = self._counted[source.id]
             draws = start * BLOCK + n
@@ -266,12 +269,13 @@ class SmoothedClassifier:
             raise InputError(f"`{min(said)}` is part of a question, and a whole one is given: leave one of them out.")
         return Question.of(**given) if question is None else question
 
-    def _constants(self, inputs: list[Input], question: Question) -> NDArray[np.float64] | None:
-        """The ℓ2 constant of the scores, for each input."""
-        constant = constant_of(question, self.model, inputs[0].array, None)
+    def _slopes(self, inputs: list[Input], question: Question) -> Slopes | None:
+        """How steep the scores are near each input, where that is given, proved or estimated."""
+        constant, pairs = constants_of(question, self.model, inputs[0].array, None)
         if question.source == "local":
-            return local_constants(self.model, [source.array for source in inputs])
-        return None if constant is None else np.full(len(inputs), constant)
+            return Slopes(local_constants(self.model, [source.array for source in inputs]))
+        known = None if constant is None else np.full(len(inputs), constant)
+        return None if known is None else Slopes(known, between(pairs, self.num_classes))
 
     def _choose_engine(self, inputs: list[Input], draws: int) -> ThisProcess:
         """Engine and batch for so many draws of each input: chosen once, and again where far more are wanted."""

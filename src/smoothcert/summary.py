@@ -12,6 +12,7 @@ from scipy.stats import binom
 from smoothcert.certificate import Certificate
 
 ENOUGH = 12
+TRAINING = "train it under noise of this sigma, or put a denoiser in front of it (docs/training.md)"
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -36,7 +37,7 @@ class Accuracies:
     """What the certified accuracy stands beside, as shares of all inputs; None where it is not known.
 
     `clean`: the model alone, without noise. `noisy`: a draw of the selection sample, so the model under noise.
-    `smoothed`: the class with most votes, certified or not.
+    `smoothed`: the class that the votes of the classifier choose, certified or not; never below certified accuracy.
     """
 
     clean: float | None
@@ -48,7 +49,7 @@ class Accuracies:
         return ", ".join(f"{name} {share:.3f}" for name, share in said.items() if share is not None)
 
     def hint(self, inputs: int, num_classes: int) -> str | None:
-        """What is wrong where an accuracy cannot be told from chance, of so many inputs."""
+        """What to do where an accuracy of so many inputs cannot be told from chance, or noise takes a third of it."""
         if inputs < ENOUGH:
             return None
         if self.clean is not None and _by_chance(self.clean, inputs, num_classes):
@@ -57,10 +58,11 @@ class Accuracies:
                 "model (`classes`), and are the inputs scaled as in training, and normalised once?"
             )
         if self.smoothed is not None and _by_chance(self.smoothed, inputs, num_classes):
-            return (
-                "under noise the model is right as rarely as by chance: train it under noise of this sigma, or take a "
-                "smaller `sigma`" + ("." if self.clean is not None else ", or check the order of the classes.")
+            return f"under noise the model is right as rarely as by chance: {TRAINING}, or take a smaller `sigma`" + (
+                "." if self.clean is not None else ", or check the order of the classes."
             )
+        if self.clean is not None and self.noisy is not None and self.noisy < self.clean * 2 / 3:
+            return f"noise takes more than a third of the model's accuracy: {TRAINING}."
         return None
 
 
@@ -103,7 +105,7 @@ def possibly_wrong(inputs: int, alpha: float, rho: float) -> int:
     >>> possibly_wrong(200, 0.001, 0.001)
     3
     """
-    return int(binom.isf(rho, inputs, alpha))
+    return int(binom.isf(rho, inputs, alpha)) if alpha else 0
 
 
 def curve(won: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

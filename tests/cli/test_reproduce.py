@@ -136,8 +136,10 @@ def _content(path):
         ([], "name one claim or pass --all"),
         (["radii", "--all"], "name one claim or pass --all"),
         (["theorem"], "unknown claim"),
-        (["confidence", "--scale", "paper", "--checkpoints", "nowhere"], "has no weights of cifar_resnet110"),
-        (["gap", "--scale", "cpu", "--checkpoints", "nowhere"], "has no weights of liresnet"),
+        (["radii", "--pub", "paper"], "leave it out"),
+        (["radii", "--limit", "0"], "limit"),
+        (["confidence", "--scale", "paper", "--checkpoints", "nowhere"], "no weights of cifar_resnet110"),
+        (["gap", "--scale", "cpu", "--checkpoints", "nowhere"], "no weights of liresnet"),
     ],
 )
 def test_what_cannot_be_reproduced_is_refused_in_one_sentence(arguments, message, tmp_path):

@@ -81,7 +81,7 @@ class Child:
 
     def await_message(self):
         with suppress(EOFError):
-            assert self.messages.poll(60)
+            assert self.messages.poll(600)
             self.messages.recv()
 
     def send(self, number):
@@ -92,13 +92,13 @@ class Child:
         """Whether there was still something to kill."""
         alive = self.process.exitcode is None
         self.process.kill()
-        self.process.join(60)
+        self.process.join(600)
         return alive and self.process.exitcode == -signal.SIGKILL
 
     @property
     def code(self):
         """How it ended."""
-        self.process.join(120)
+        self.process.join(600)
         assert self.process.exitcode is not None, "the child hangs"
         return self.process.exitcode
 

@@ -21,7 +21,7 @@ def constant_shares(means, n):
 
 def radius(means, n, sigma, constant):
     votes = constant_shares(means, n)
-    return float(bonferroni_bernstein(votes, votes, 0.001, sigma, np.array([constant]))[0])
+    return float(bonferroni_bernstein(votes, votes, 0.001, sigma, np.full(votes.sums.shape, constant))[0])
 
 
 def test_a_constant_does_not_make_a_radius_negative():

@@ -11,6 +11,7 @@ from scipy import integrate, special, stats
 
 from smoothcert import radii
 from smoothcert.errors import InputError
+from smoothcert.experiments.radii_figure import where_it_loses
 
 
 def log_uniform(low, high):
@@ -181,6 +182,23 @@ def test_the_papers_radii_beat_the_plain_ones_across_one_half(p1, p2, steep, s, 
 def test_the_papers_radius_may_lose_to_the_plain_one_below_one_half():
     assert float(radii.mult_lipschitz(0.2, 0.01, 0.25, 0.5)) == pytest.approx(0.154, abs=5e-4)
     assert float(radii.mult(0.2, 0.01, 0.25)) == pytest.approx(0.186, abs=5e-4)
+
+
+def test_the_papers_radius_may_be_negative_for_the_leading_class():
+    """p₁ = 0.2, p₂ = 0.1, σ = 1: as L falls the exact radius grows, and the paper's falls below 0."""
+    found = [float(radii.mult_lipschitz(0.2, 0.1, 1.0, constant)) for constant in (0.2, 0.1, 0.05)]
+    assert found[0] > float(radii.mult(0.2, 0.1, 1.0)) > found[1] > 0 > found[2]
+    exact = radii.exact_mult(0.2, 0.1, 1.0, [0.2, 0.1, 0.05])
+    assert np.all(np.diff(exact) > 0)
+
+
+def test_the_papers_radius_loses_for_flat_ramps_below_one_half_alone():
+    found = where_it_loses()
+    assert found["below"] > found["negative"] > 0
+    assert found["below"] < 0.1 * found["points"]
+    assert found["largest_p1"] < 0.5
+    assert found["largest_lipschitz_times_sigma"] < 0.5
+    assert found["example"]["R_multiLip"] < found["example"]["R_mult"]
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,9 +1,11 @@
 """`--cluster auto` and `--cluster ray://…` reach a cluster that `ray start` made, and draw the votes of one process."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 from time import sleep
@@ -24,12 +26,12 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def head(tmp_path_factory):
+def head():
     """The environment of a cluster's users, and the port for those that do not belong to it."""
     pytest.importorskip("ray")
     pytest.importorskip("grpc")
     port, client = free_port(), free_port()
-    folder = tmp_path_factory.mktemp("ray")
+    folder = Path(tempfile.mkdtemp(prefix="ray"))  # in a short place: the names of sockets have an end
     token = folder / "token"
     token.write_text("0123456789abcdef" * 4)
     own = {"RAY_TMPDIR": str(folder), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
@@ -49,6 +51,7 @@ def head(tmp_path_factory):
     finally:
         process.terminate()
         process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def certify(out, *options, env=None):

@@ -164,7 +164,7 @@ def test_ctrl_c_ends_everything_it_started(tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "run the same command to go on" in out
+    assert "run the same command to go on" in out + err
     assert "Traceback" not in err
     assert 0 < len(open_run(path)) < 40
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

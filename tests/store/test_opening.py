@@ -150,6 +150,17 @@ def test_an_index_that_nobody_holds_is_not_believed(stopped, index):
     assert stopped.with_name(stopped.name + "-shm").read_bytes() == index
 
 
+@pytest.mark.parametrize("size", [0, 16, 32, 33, 100])
+def test_a_writer_killed_at_the_first_bytes_of_its_log(run, tmp_path, size):
+    """Up to its first page a log holds nothing; SQLite waits ten seconds for that page after exactly a header."""
+    copy = tmp_path / "copy.smoothcert"
+    with RunFile.open_to_write(run) as file:
+        file.reject("a change, so that there is a log")
+        shutil.copy(run, copy)
+        copy.with_name(copy.name + "-wal").write_bytes(run.with_name(run.name + "-wal").read_bytes()[:size])
+    assert len(open_run(copy)) == len(open_run(run))
+
+
 def test_a_log_without_its_index(stopped, tmp_path, uninterrupted):
     known, before = len(open_run(stopped)), contents(tmp_path)
     stopped.with_name(stopped.name + "-shm").unlink()

@@ -49,7 +49,12 @@ def accuracy(model, sigma, draws=4):
 @pytest.mark.parametrize("share", [0.1, 0.74, 0.76])
 @pytest.mark.parametrize(
     ("arch", "plan"),
-    [("digits_cnn", {}), ("digits_cnn", {"preset": "adam", "temperature": 0.2}), ("liresnet", {"options": TINY})],
+    [
+        ("digits_cnn", {}),
+        ("digits_cnn", {"preset": "adam", "temperature": 0.2}),
+        ("liresnet", {"options": TINY}),
+        ("liresnet", {"options": {**TINY, "orthogonal": 1}, "preset": "adam"}),
+    ],
 )
 def test_stopped_and_resumed_is_the_same_to_the_bit(tmp_path, arch, plan, share):
     def stop(images, done):

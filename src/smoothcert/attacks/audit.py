@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from smoothcert.checks import check_whole
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
+from smoothcert.lipschitz_classifier import LipschitzClassifier
 from smoothcert.modules import device_of
+from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Input, input_digest
 from smoothcert.sampling.engines import Engines, name_of
 from smoothcert.store.run import Run
@@ -55,7 +58,7 @@ class Search:
 
 
 def search_balls(
-    smoothed: SmoothedClassifier,
+    classifier: SmoothedClassifier | LipschitzClassifier,
     xs: Sequence[Any],
     classes: ArrayLike,
     radii: ArrayLike,
@@ -68,19 +71,26 @@ def search_balls(
 ) -> Search:
     """Ascends −log of the mean probability of the certified class inside each radius, and judges where it ends.
 
-    A violation is another class, not an abstention, from `smoothed.predict`, by the classifier's own votes, with n
-    draws at level α, at a point whose distance from x is below the radius in float64. Its noise is that of no run: it
-    is named by the values of x + δ. A true certificate is called broken with probability at most α.
+    A violation is another class, not an abstention, from `classifier.predict`, by its own votes, with n draws at level
+    α, at a point whose distance from x is below the radius in float64. Its noise is that of no run: it is named by the
+    values of x + δ. A true certificate is called broken with probability at most α; a classifier without noise is asked
+    once, and α is 0.
     """
-    module = require_gradients(smoothed.model)
-    ascent = Ascent(steps, draws=draws, seed=smoothed.seed, batch=batch)
+    module = require_gradients(classifier.model)
+    if isinstance(classifier, LipschitzClassifier):
+        alpha, draws, seed, predict = 0.0, 1, 0, classifier.predict_batch
+    else:
+        seed, predict = classifier.seed, partial(classifier.predict_batch, alpha=alpha, max_n=n)
+    ascent = Ascent(steps, draws=draws, seed=seed, batch=batch)
     targets, limits = check_targets(module, xs, classes, None), np.asarray(radii, dtype=np.float64)
     if limits.shape != (len(targets.x),) or not np.all((limits > 0) & np.isfinite(limits)):
         raise InputError("radii must be one positive number for each input: leave out those that abstained.")
     with differentiable(module) as scores:
-        points = ascend(scores, targets.inputs, targets.labels, limits, ascent, device_of(module), smoothed.classifier)
+        points = ascend(
+            scores, targets.inputs, targets.labels, limits, ascent, device_of(module), classifier.classifier
+        )
     norms = distances(points, targets.x)
-    found = np.array(smoothed.predict_batch(list(points), alpha=alpha, max_n=n))
+    found = np.array(predict(list(points)))
     broken = (found != targets.labels) & (found != ABSTAIN) & (norms < limits)
     return Search(
         len(points),
@@ -126,14 +136,12 @@ def search_run(
     if (dataset.fingerprint, dataset.preprocessing) != (plan.selection.data, plan.selection.preprocessing):
         raise InputError(f"{run.path} is a run on other data (files, `resize` or `crop` differ): pass the same.")
     certified = [(r, c) for r, c in zip(run.inputs, run.certificates(), strict=True) if not c.abstained][:limit]
-    smoothing = {name: value for name, value in vars(plan.classifier).items() if name != "model"}
-    engine, rows = name_of(plan.setting.machine), plan.setting.rows
-    smoothed = SmoothedClassifier(engines, **smoothing, engine=engine, batch=rows, seed=seed)
+    attacked = _attacked(engines, plan, seed)
     violations: list[Violation] = []
     for start in range(0, len(certified), CHUNK):
         chunk = certified[start : start + CHUNK]
         violations += search_balls(
-            smoothed,
+            attacked,
             [_unchanged(run, record, dataset[int(record.id)].array) for record, _ in chunk],
             [c.prediction for _, c in chunk],
             [c.radius for _, c in chunk],
@@ -145,7 +153,16 @@ def search_run(
         ).violations
         done = start + len(chunk)
         on_progress(done * (draws * steps + n), done / len(certified))
-    return Search(len(certified), violations, alpha)
+    return Search(len(certified), violations, 0.0 if plan.classifier.is_bare else alpha)
+
+
+def _attacked(engines: Engines, plan: Plan, seed: int) -> SmoothedClassifier | LipschitzClassifier:
+    """The classifier of the run."""
+    if plan.classifier.is_bare:
+        return LipschitzClassifier(engines, num_classes=plan.classifier.num_classes)
+    smoothing = {name: value for name, value in vars(plan.classifier).items() if name != "model"}
+    engine, rows = name_of(plan.setting.machine), plan.setting.rows
+    return SmoothedClassifier(engines, **smoothing, engine=engine, batch=rows, seed=seed)
 
 
 def _unchanged(run: Run, record: InputRecord, array: NDArray[np.float32]) -> Input:

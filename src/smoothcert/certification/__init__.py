@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from smoothcert.certification.bare import Bare, claim_margins
 from smoothcert.certification.clean import classify_clean
 from smoothcert.certification.cost import Cost, draws_per_second
 from smoothcert.certification.drawing import Inputs, OnProgress, draw, estimate_constants
@@ -16,7 +17,7 @@ from smoothcert.certification.fingerprint import fingerprint_of
 from smoothcert.certification.first_pass import OnRead, Reader, complete, first_pass
 from smoothcert.certification.planning import (
     VERIFIED_INPUTS,
-    constant_of,
+    constants_of,
     info_of,
     job_of,
     noise_error,
@@ -101,10 +102,12 @@ def _prepared(
     rows = asked.selection.rows(dataset)
     first = dataset[rows[0]].array
     known = "" if earlier is None else earlier.classifier.model
+    constant, pairs = constants_of(asked.question, engines.model, first, earlier)
     asked = dataclasses.replace(
         asked,
         classifier=dataclasses.replace(asked.classifier, model=fingerprint_of(engines.model, first.shape, known)),
-        constant=constant_of(asked.question, engines.model, first, earlier),
+        constant=constant,
+        pairs=pairs,
     )
     draws = len(rows) * (asked.question.n0 + asked.question.draws.expected)
     machine = open_machine(engines, asked.classifier, asked.setting, first, draws)
@@ -128,6 +131,10 @@ def _certify(file: RunFile, machine: Machine, engines: Engines, reader: Reader, 
         raise RunError(f"{file.path} certifies nothing: {file.rejected}")
     complete(file, reader, plan.selection)
     inputs = Inputs(file, reader, plan.selection.rows(reader.dataset))
+    if plan.classifier.is_bare:
+        bare = Bare.of(engines, reader.dataset.shape, plan.known_pairs)
+        claim_margins(file, bare, inputs, plan.selection.total, care.on_progress)
+        return
     job = job_of(plan.classifier, plan.setting)
     classify_clean(file, machine, inputs, job, plan.selection.total)
     if not file.drawn:

@@ -40,7 +40,7 @@ def collect(executor: Draws, schedule: Schedule, classifier: Classifier, inputs:
             claims[claim.position] = claim
     if claims:
         tally.claims = [claims[position] for position in sorted(claims)]
-    return tally
+    return tally.rows(slice(None))
 
 
 def draw(file: RunFile, executor: Draws, plan: Plan, unchanged: Callable[[int], bool], on_progress: OnProgress) -> None:

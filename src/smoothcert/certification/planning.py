@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from smoothcert.checks import less_error
 from smoothcert.data import Dataset
 from smoothcert.errors import InputError, RunError
-from smoothcert.lipschitz.constant import check_source, scores_constant
+from smoothcert.lipschitz.constant import check_source, steepness
 from smoothcert.modules import Model, batch_statistics, require_module
 from smoothcert.options import AUTO
 from smoothcert.plan import Classifier, Plan, Question, Setting, differences
-from smoothcert.plan.question import PRODUCT
+from smoothcert.plan.question import LOCAL, PRODUCT
+from smoothcert.plan.slopes import Kept, kept
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.choice import ThisProcess, choose_engine
 from smoothcert.sampling.engines import Engines, name_of
@@ -100,13 +101,21 @@ def noise_error(classifier: Classifier, question: Question, size: int) -> float:
     return error
 
 
-def constant_of(question: Question, model: Model, x: NDArray[np.float32], earlier: Plan | None) -> float | None:
-    """The ℓ2 constant of the scores, where one is given or proved; a proof that a file holds is not made again: the
-    model is compared by its fingerprint."""
-    check_source(question.lipschitz, model)
-    if earlier is not None and earlier.question.source == question.source == PRODUCT:
-        return earlier.constant
-    return scores_constant(question.lipschitz, model, x.shape)
+def constants_of(
+    question: Question, model: Model, x: NDArray[np.float32], earlier: Plan | None
+) -> tuple[float | None, Kept]:
+    """The ℓ2 constant of the scores, where one is given or proved, and those of their differences, where proved.
+
+    A proof that a file holds is not made again: the model is compared by its fingerprint.
+    """
+    known = question.lipschitz
+    check_source(known, model)
+    if known == PRODUCT:
+        if earlier is not None and earlier.question.source == PRODUCT:
+            return earlier.constant, earlier.pairs
+        proved = steepness(model, x.shape)
+        return proved.scores, kept(proved.pairs)
+    return (None if known is None or known == LOCAL else float(known)), ()
 
 
 def require_precision(question: Question, engine: Identity) -> None:

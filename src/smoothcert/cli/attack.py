@@ -122,11 +122,13 @@ def _print_attack(found: DatasetAttack, console: Console) -> None:
 
 def _print_search(search: Search, run: Run, n: int, path: Path, console: Console) -> None:
     risk, count = run.plan.question.alpha, search.searched
-    judged = (
-        f"{count} certified inputs were searched. Each certificate is false with risk {risk:g} at most, and of {count} "
-        f"true ones at most {search.false_alarms:.2g} would be called broken by chance (predict at "
-        f"α = {search.alpha:g}, n = {n:,})."
-    )
+    judged = f"{count} certified inputs were searched; without noise nothing is left to chance."
+    if risk:
+        judged = (
+            f"{count} certified inputs were searched. Each certificate is false with risk {risk:g} at most, and of "
+            f"{count} true ones at most {search.false_alarms:.2g} would be called broken by chance (predict at "
+            f"α = {search.alpha:g}, n = {n:,})."
+        )
     if not search.violations:
         console.print(f"None was broken. {judged}", highlight=False, markup=False)
         console.print("This is a search, not a proof.")

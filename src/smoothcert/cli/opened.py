@@ -9,6 +9,7 @@ from smoothcert.certification.planning import count_classes
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.cli.nouns import Given
 from smoothcert.data import Dataset, open_data
+from smoothcert.lipschitz_classifier import LipschitzClassifier
 from smoothcert.models import denoised, load_model
 from smoothcert.options import make, option
 from smoothcert.plan.selection import INPUTS
@@ -63,6 +64,11 @@ class Opened:
         how = self._how
         model = load_model(self._model, weights=how.weights, num_classes=num_classes, device=how.device)
         return Engines(model if how.denoiser is None else denoised(model, how.denoiser))
+
+    def bare(self, num_classes: int | None) -> LipschitzClassifier:
+        """The network itself; classes are counted unless given."""
+        engines = self.engines(num_classes)
+        return LipschitzClassifier(engines, num_classes=num_classes or count_classes(engines, self.dataset))
 
     def smoothed(self, classifier: Given, setting: Given, real_noise: bool = False) -> SmoothedClassifier:
         """The smoothed classifier: classes are counted unless given, and the noise is that of the grid that the data

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.tables import columns_of, print_estimates, print_methods
-from smoothcert.errors import RunError
+from smoothcert.errors import InputError, RunError
 from smoothcert.store import open_run
 
 
@@ -27,6 +27,8 @@ def recertify(
     """
     console = Console()
     opened = open_run(run)
+    if opened.plan.classifier.is_bare:
+        raise InputError(f"{run} {opened.plan.question.draws.final}: what it proves, `smoothcert show {run}` tells.")
     if not len(opened):
         raise RunError(f"{run} has no input with all its draws yet: let certify finish first.")
     methods = list(opened.compared) if method is None else [m.strip() for m in method.split(",")]

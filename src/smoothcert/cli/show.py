@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -12,12 +14,17 @@ from smoothcert.cli import arguments as arg
 from smoothcert.cli import translated
 from smoothcert.cli.tables import print_run
 from smoothcert.plan import Plan
+from smoothcert.plan.draws import numbers
 from smoothcert.records import flat
 from smoothcert.store import open_run
 from smoothcert.text import counted, listed
 
 
-def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
+def show(
+    run: arg.RunPath,
+    radii: Annotated[str, typer.Option(help="Radii of the table, as 0.25,0.5,1.", show_default=False)] = "",
+    estimated: arg.Estimated = False,
+) -> None:
     """Show a run's plan, its progress and what it proves; also while it is being written.
 
     Example: `smoothcert show digits_cnn-digits-sigma0.25.smoothcert`
@@ -37,12 +44,12 @@ def show(run: arg.RunPath, estimated: arg.Estimated = False) -> None:
         (
             "done",
             f"{len(opened):,} of {counted(opened.plan.selection.total, 'input')}"
-            + (" (radii only, no votes)" if info.radii_only else ""),
+            + (" (radii only, no votes)" if opened.voteless else ""),
         ),
     ):
         table.add_row(name, escape(str(value)))
     console.print(table, highlight=False)
-    print_run(opened, console, estimated)
+    print_run(opened, console, estimated, numbers(radii) if radii else ())
     if opened.hint:
         console.print(f"Hint: {translated(opened.hint, 'show')}")
 

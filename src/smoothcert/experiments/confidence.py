@@ -6,33 +6,41 @@ classifier of the labels."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothcert.data import Dataset, digits, open_data
+from smoothcert.data import Dataset, digits
+from smoothcert.experiments.confidence_figures import NAMES, columns, overview
 from smoothcert.experiments.many_classes import efficientnet_lite0, imagenet_pictures
-from smoothcert.experiments.reproduction import Result, Scale, Stage, canvas, digits_network
+from smoothcert.experiments.reproduction import Part, Result, Scale, Stage, digits_network, draws_of
+from smoothcert.experiments.sources import NONE, together
 from smoothcert.plan import Duels
-from smoothcert.report.figure import COLOURS
 from smoothcert.store import Run
 from smoothcert.summary import certified_radii, curve
 
 SIGMAS = (0.12, 0.25, 0.5, 1.0)
+CIFAR_NETWORKS = {Scale.CPU: "cifar_small", Scale.PAPER: "cifar_resnet110"}
+N0 = 100
 IN_SIGMAS = (0.5, 1.0, 2.0, 3.0)
 """The radii of the table, in units of σ."""
 
-NAMES = {
-    "mono": "Clopper-Pearson",
-    "bonferroni": "Bonferroni",
-    "cpm": "CPM",
-    "pairwise": "pairwise (ours)",
-    "duels": "duels (ours)",
-}
+
+@dataclass(frozen=True)
+class Series:
+    """Networks trained under several σ, each smoothed with its own, on every `skip`-th of the data."""
+
+    name: str
+    sigmas: Sequence[float]
+    networks: Callable[[], list[torch.nn.Module]]
+    data: Callable[[], Dataset]
+    skip: int
+    limit: int
+    draws: tuple[int, ...] = (1_000, 10_000)
 
 
 @dataclass(frozen=True)
@@ -48,20 +56,47 @@ class Trial:
     draws: tuple[int, ...]
 
 
-def trials(stage: Stage) -> Iterator[Trial]:
+def series(stage: Stage) -> list[Series]:
     """What is certified at each scale; n = 1 000 is drawn from the same noise as the first 1 000 of n = 10 000."""
     if stage.scale is Scale.SMOKE:
-        yield Trial("digits_cnn", digits_network("digits_cnn"), digits(train=False), 0.25, 1, 40, (1_000,))
-        return
-    arch, skip, limit = ("cifar_small", 50, 200) if stage.scale is Scale.CPU else ("cifar_resnet110", 10, 1_000)
-    for sigma in SIGMAS:
-        yield Trial(arch, stage.network(arch, sigma), stage.cifar10(), sigma, skip, limit, (1_000, 10_000))
+        few = "digits_cnn"
+        return [Series(few, (0.25,), lambda: [digits_network(few)], lambda: digits(train=False), 1, 40, (1_000,))]
+    small, large = CIFAR_NETWORKS[stage.scale], "resnet50"
+    skip, limit = (50, 200) if stage.scale is Scale.CPU else (10, 1_000)
+    wanted = [Series(small, SIGMAS, partial(stage.networks, small, SIGMAS), stage.cifar10, skip, limit)]
     if stage.scale is Scale.CPU:
-        yield Trial("efficientnet_lite0", efficientnet_lite0(), imagenet_pictures(), 0.1, 1, 20, (1_000,))
-    elif stage.imagenet is not None:
-        pictures = open_data(str(stage.imagenet), resize=256, crop=224)
-        for sigma in SIGMAS[1:]:
-            yield Trial("resnet50", stage.network("resnet50", sigma), pictures, sigma, 100, 500, (1_000, 10_000))
+        pictures = Series(
+            "efficientnet_lite0", (0.1,), lambda: [efficientnet_lite0()], imagenet_pictures, 1, 20, (1_000,)
+        )
+        return [*wanted, pictures]
+    if stage.sources.imagenet != NONE:
+        sigmas = SIGMAS[1:]
+        wanted.append(Series(large, sigmas, partial(stage.networks, large, sigmas), stage.imagenet, 100, 500))
+    return wanted
+
+
+def trials(stage: Stage) -> list[Trial]:
+    """All networks and data, opened, or one error that says what is missing."""
+    wanted = series(stage)
+    opened = together(*(opener for s in wanted for opener in (s.networks, s.data)))
+    return [
+        Trial(s.name, network, data, sigma, s.skip, stage.size.inputs(s.limit), stage.size.numbers(s.draws))
+        for s, networks, data in zip(wanted, opened[::2], opened[1::2], strict=True)
+        for sigma, network in zip(s.sigmas, networks, strict=True)
+    ]
+
+
+def confidence_parts(stage: Stage) -> list[Part]:
+    """The draws of each trial."""
+    return [
+        draws_of(
+            t.name,
+            t.limit * sum(stage.size.draws(N0) + n for n in t.draws),
+            stage.smoothed(t.model, t.data, t.sigma, Duels()),
+            t.data,
+        )
+        for t in trials(stage)
+    ]
 
 
 def certified(trial: Trial, n: int, stage: Stage) -> Run:
@@ -71,6 +106,7 @@ def certified(trial: Trial, n: int, stage: Stage) -> Run:
     return smoothed.certify_dataset(
         trial.data,
         out=stage.out / f"confidence-duels-{name}.smoothcert",
+        n0=stage.size.draws(N0),
         n=n,
         skip=trial.skip,
         limit=trial.limit,
@@ -114,15 +150,19 @@ def confidence(stage: Stage) -> Result:
         columns=("run", "ACR", *(f"{k:g}σ" for k in IN_SIGMAS)),
         rows=rows,
         numbers={"panels": numbers},
-        figure=_figure(numbers),
+        figure=overview(numbers),
+        pdfs=columns(numbers),
         remarks=[
-            f"{p['model']} σ={p['sigma']:g} n={p['n']}: c* = "
-            + ", ".join(f"{k} ({v} inputs)" for k, v in p["buckets"].items())
-            + "; of all radii up to 4σ, "
-            + ", ".join(f"{what} at {share:.1%}" for what, share in p["share_of_radii"].items())
-            + "; duels against pairwise: larger on {larger} inputs, smaller on {smaller}, there by {less:.3f}σ on "
-            "average and {most:.3f}σ at most".format(**p["duels_against_pairwise"])
-            for p in numbers
+            *(["ImageNet was left out, as asked."] if stage.sources.imagenet == NONE else []),
+            *(
+                f"{p['model']} σ={p['sigma']:g} n={p['n']}: c* = "
+                + ", ".join(f"{k} ({v} inputs)" for k, v in p["buckets"].items())
+                + "; of all radii up to 4σ, "
+                + ", ".join(f"{what} at {share:.1%}" for what, share in p["share_of_radii"].items())
+                + "; duels against pairwise: larger on {larger} inputs, smaller on {smaller}, there by {less:.3f}σ on "
+                "average and {most:.3f}σ at most".format(**p["duels_against_pairwise"])
+                for p in numbers
+            ),
         ],
     )
 
@@ -152,20 +192,3 @@ def _image_by_image(won: dict[str, NDArray[np.float64]], sigma: float) -> dict[s
         "less": float(less.mean()) if len(less) else 0.0,
         "most": float(less.max()) if len(less) else 0.0,
     }
-
-
-def _figure(panels: list[dict[str, Any]]) -> Any:
-    with canvas((len(panels) + 1) // 2, min(2, len(panels))) as (figure, axes):
-        for panel, axis in zip(panels, axes.flat, strict=False):
-            for (method, label), colour in zip(NAMES.items(), COLOURS, strict=False):
-                x, y = panel["curves"][method]
-                axis.step([*x, x[-1]], [*y, 0], where="pre", label=label, color=colour)
-            axis.set_title(f"{panel['model']}, σ = {panel['sigma']:g}, n = {panel['n']:,}")
-            axis.set_xlim(left=0)
-            axis.set_ylim(0, 1)
-        axes.flat[0].legend(frameon=False, fontsize=7)
-        for axis in axes.flat[len(panels) :]:
-            axis.set_visible(False)
-        figure.supxlabel(r"radius ($\ell_2$)", fontsize=8)
-        figure.supylabel("certified accuracy", fontsize=8)
-    return figure

@@ -13,9 +13,20 @@ from smoothcert.attacks import pgd, smoothed_pgd
 from smoothcert.certificate import certificates
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import Dataset, Example, digits, select
-from smoothcert.experiments.reproduction import SEED, Result, Scale, Stage, canvas, digits_network
-from smoothcert.lipschitz import product
-from smoothcert.plan import Question, Softmax
+from smoothcert.experiments.reproduction import (
+    COLUMN,
+    SEED,
+    Part,
+    Result,
+    Scale,
+    Stage,
+    canvas,
+    digits_network,
+    draws_of,
+)
+from smoothcert.experiments.sources import together
+from smoothcert.lipschitz.constant import steepness
+from smoothcert.plan import Question, Slopes, Softmax
 from smoothcert.report.figure import COLOURS
 from smoothcert.summary import certified_radii
 
@@ -23,6 +34,7 @@ PAPER = "bonferroni-bernstein"
 SIGMA, TRAINED = 0.12, 0.5
 """The noise that networks are smoothed with, and that of their training, as in the paper."""
 
+PGD_STEPS, SMOOTHED_STEPS, SMOOTHED_DRAWS, JUDGED = 40, 10, 8, 200
 CHUNK = 25
 
 
@@ -47,9 +59,19 @@ def defence_of(stage: Stage) -> Defence:
         name, few = "digits_lipschitz", (0.25, 0.5, 0.75, 1.0)
         return Defence(name, digits_network(name), digits(train=False), Softmax(0.2), 1, 20, 1_000, 5, few)
     skip, limit, attacked = (50, 200, 50) if stage.scale is Scale.CPU else (10, 1_000, 1_000)
-    model = stage.network("liresnet", TRAINED)
+    model, data = together(partial(stage.network, "liresnet", TRAINED), stage.cifar10)
+    limit, attacked, n = stage.size.inputs(limit), stage.size.inputs(attacked), stage.size.draws(10_000)
     eps = (0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
-    return Defence("liresnet", model, stage.cifar10(), Softmax(1.0), skip, limit, 10_000, attacked, eps)
+    return Defence("liresnet", model, data, Softmax(1.0), skip, limit, n, attacked, eps)
+
+
+def gap_parts(stage: Stage) -> list[Part]:
+    """The draws, and the attacks in draws: a gradient takes about three."""
+    defence = defence_of(stage)
+    smoothed = stage.smoothed(defence.model, defence.data, SIGMA, defence.votes)
+    attack = len(defence.eps) * (3 * PGD_STEPS + 3 * SMOOTHED_DRAWS * SMOOTHED_STEPS + JUDGED)
+    units = defence.limit * defence.n + defence.attacked * attack
+    return [draws_of(defence.name, units, smoothed, defence.data)]
 
 
 def gap(stage: Stage) -> Result:
@@ -59,6 +81,7 @@ def gap(stage: Stage) -> Result:
     run = smoothed.certify_dataset(
         defence.data,
         out=stage.out / f"gap-{defence.name}-sigma{SIGMA:g}.smoothcert",
+        n0=stage.size.draws(100),
         n=defence.n,
         method=PAPER,
         lipschitz="local",
@@ -67,9 +90,10 @@ def gap(stage: Stage) -> Result:
         model_name=defence.name,
         on_progress=stage.meter(defence.name),
     )
-    constant = product(defence.model, defence.data[0].array.shape).value
-    asked = Question.of(n=defence.n, method="betting", lipschitz=constant)
-    exact = certificates(smoothed.classifier, asked, run.tally, constants=np.full(len(run), constant))
+    proved = steepness(defence.model, defence.data[0].array.shape)
+    asked = Question.of(n=defence.n, method="betting", lipschitz=proved.scores)
+    slopes = Slopes(np.full(len(run), proved.scores), proved.pairs)
+    exact = certificates(smoothed.classifier, asked, run.tally, slopes=slopes)
     certified = {
         "R_mult, paper": run.certificates(PAPER),
         "R_multiLip, est. L": run.certificates(PAPER, estimated=True),
@@ -93,14 +117,15 @@ def gap(stage: Stage) -> Result:
             "n": defence.n,
             "inputs": len(run),
             "attacked": defence.attacked,
-            "scores_constant_proved": constant,
+            "scores_constant_proved": proved.scores,
             "scores_constant_local_mean": float(run.constants.mean()),
             "eps": eps.tolist(),
             "certified_accuracy": {n: [float((w >= e).mean()) for e in eps] for n, w in won.items()},
             "average_radius": {n: float(w.clip(0).mean()) for n, w in won.items()},
             "accuracy_under_attack": attacks,
         },
-        figure=_figure(won, attacks, eps),
+        figure=_figure(won, attacks, eps, width=4.6),
+        pdfs={"gap": _figure(won, attacks, eps, width=COLUMN)},
         remarks=[
             "The paper's interval is Bonferroni and Bernstein; the exact radius bets on one pair.",
             "All radii are proved but R_multiLip, whose local constants are estimates.",
@@ -117,8 +142,8 @@ def _attacks(defence: Defence, stage: Stage) -> dict[str, list[float]]:
 
     def attack(chunk: list[Example]) -> dict[str, list[float]]:
         xs, labels = [e.array for e in chunk], [e.label for e in chunk]
-        network = pgd(defence.model, xs, labels, defence.eps)
-        whole = smoothed_pgd(smoothed, xs, labels, defence.eps, draws=8, steps=10, n=200)
+        network = pgd(defence.model, xs, labels, defence.eps, steps=PGD_STEPS)
+        whole = smoothed_pgd(smoothed, xs, labels, defence.eps, draws=SMOOTHED_DRAWS, steps=SMOOTHED_STEPS, n=JUDGED)
         return {"PGD, network": network.norms.tolist(), "PGD, smoothed": whole.norms.tolist()}
 
     for start in range(0, len(examples), CHUNK):
@@ -131,8 +156,10 @@ def _attacks(defence: Defence, stage: Stage) -> dict[str, list[float]]:
     return {name: [float((np.array(found) > e).mean()) for e in defence.eps] for name, found in norms.items()}
 
 
-def _figure(won: dict[str, NDArray[np.float64]], attacks: dict[str, list[float]], eps: NDArray[np.float64]) -> object:
-    with canvas(1, 1, width=4.6, height=3.0) as (figure, axes):
+def _figure(
+    won: dict[str, NDArray[np.float64]], attacks: dict[str, list[float]], eps: NDArray[np.float64], width: float
+) -> object:
+    with canvas(1, 1, width=width, height=3.0) as (figure, axes):
         axis, x = axes[0, 0], np.linspace(0, eps.max(), 200)
         for (name, w), colour in zip(won.items(), COLOURS, strict=False):
             y = [(w >= e).mean() for e in x]

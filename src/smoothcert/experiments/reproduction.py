@@ -5,29 +5,39 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from smoothcert.certification.planning import count_classes
+from smoothcert.checks import check_whole
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import Dataset, open_data
 from smoothcert.errors import InputError
+from smoothcert.experiments.sources import Sources, find_weights, imagenet_validation
 from smoothcert.files import write_text, write_whole
 from smoothcert.models import load_model
 from smoothcert.modules import require_module
-from smoothcert.plan import Kind
+from smoothcert.options import option
+from smoothcert.plan import Kind, Setting
 from smoothcert.report.figure import STYLE
 from smoothcert.sampling.engines import Engines, open_engine
 
-SEED = 0
+SEED, BATCH = 0, 200
+METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""Of each kind of figure; no date, so that the same figure is the same file."""
+
+COLUMN = 3.3
+"""The width of a column of a paper, in inches."""
+
 BUILT_IN = "the claims are about torch modules: name a built-in network."
 
 
@@ -39,24 +49,61 @@ class Scale(str, Enum):
     PAPER = "paper"
 
 
+class Pub(str, Enum):
+    """Which products of the layers' norms the table of constants has: proved, or the paper's beside them."""
+
+    PROVED = "proved"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Size:
+    """Less than the scale asks for, to try a claim out."""
+
+    limit: int | None = option(None, help="At most so many inputs of each data set, to try it out.")
+    n: int | None = option(None, help="At most so many draws for each of them, to try it out.")
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "n"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1)
+
+    def inputs(self, wanted: int) -> int:
+        """So many inputs, or fewer."""
+        return min(wanted, self.limit or wanted)
+
+    def draws(self, wanted: int) -> int:
+        """So many draws, or fewer."""
+        return min(wanted, self.n or wanted)
+
+    def numbers(self, wanted: Sequence[int]) -> tuple[int, ...]:
+        """Several such numbers, each once."""
+        return tuple(sorted({self.draws(n) for n in wanted}))
+
+
 @dataclass(frozen=True)
 class Stage:
     """Where a claim is computed again: its run files and results go to `out`."""
 
     scale: Scale
     out: Path
-    data: Path | None = None
-    imagenet: Path | None = None
-    checkpoints: Path | None = None
+    sources: Sources
+    setting: Setting
+    size: Size
+    pub: Pub
     progress: Callable[[str, int, float, str], None] = lambda what, count, done, unit: None
 
     def smoothed(self, model: torch.nn.Module, data: Dataset, sigma: float, votes: str | Kind) -> SmoothedClassifier:
         """The model smoothed. Engine, batch and seed are fixed: the same claim draws the same votes."""
-        engines, engine = Engines(model), "onnx" if self.scale is Scale.CPU else "torch"
+        engines = Engines(model)
         classes = count_classes(engines, data)
-        return SmoothedClassifier(
-            engines, sigma=sigma, num_classes=classes, votes=votes, engine=engine, batch=200, seed=SEED
-        )
+        if data.classes is not None and len(data.classes) != classes:
+            raise InputError(
+                f"the network scores {classes:,} classes and {data.description} has {len(data.classes):,}: give the "
+                "data set that it was trained for, whole."
+            )
+        setting = {"engine": self.setting.engine, "batch": self.setting.batch, "seed": self.setting.seed}
+        return SmoothedClassifier(engines, sigma=sigma, num_classes=classes, votes=votes, **setting)
 
     def meter(self, what: str) -> Callable[[int, float], None]:
         """Progress of one part, by its name."""
@@ -74,26 +121,37 @@ class Stage:
 
     def cifar10(self) -> Dataset:
         """The test images."""
-        if self.data is None:
+        if self.sources.data is None:
             raise InputError(f"the {self.scale.value} scale needs CIFAR-10: pass `data`, the folder of test.parquet.")
-        whole = self.data / "test.parquet"
-        return open_data(str(whole if whole.exists() else self.data))
+        whole = self.sources.data / "test.parquet"
+        return open_data(str(whole if whole.exists() else self.sources.data))
+
+    def imagenet(self) -> Dataset:
+        """The validation images."""
+        if self.sources.imagenet is None:
+            raise InputError(
+                f"the {self.scale.value} scale needs ImageNet: pass `imagenet`, its validation images, or none to "
+                "leave its figures out."
+            )
+        return imagenet_validation(self.sources.imagenet, self.sources.imagenet_labels)
+
+    def networks(self, arch: str, sigmas: Sequence[float]) -> list[torch.nn.Module]:
+        """Networks trained under noise, one for each σ: ours by name, Cohen's, or what `smoothcert train` wrote."""
+        folders = self.sources.folders
+        found = [(sigma, find_weights(arch, sigma, folders)) for sigma in sigmas]
+        if missing := [f"{sigma:.2f}" for sigma, weights in found if weights is None]:
+            raise InputError(
+                f"there are no weights of {arch} for σ = {', '.join(missing)} in {', '.join(map(str, folders))}: pass "
+                f"`checkpoints`, or train them into {arch}-noise{missing[0]}.safetensors there."
+            )
+        loaded = (
+            load_model(weights[0], weights=weights[1], device=self.sources.device) for _, weights in found if weights
+        )
+        return [require_module(network, BUILT_IN) for network in loaded]
 
     def network(self, arch: str, sigma: float) -> torch.nn.Module:
-        """A network trained under noise σ: ours by its name, or Cohen's in the folders of his archive."""
-        folder = self.checkpoints or Path("experiments/models")
-        places = [
-            folder / f"{arch}-noise{sigma:.2f}.safetensors",
-            folder / "cifar10" / arch.removeprefix("cifar_") / f"noise_{sigma:.2f}" / "checkpoint.pth.tar",
-            folder / "imagenet" / arch / f"noise_{sigma:.2f}" / "checkpoint.pth.tar",
-        ]
-        found = next((p for p in places if p.exists()), None)
-        if found is None:
-            raise InputError(
-                f"{folder} has no weights of {arch} for σ = {sigma:.2f}: pass `checkpoints`, or train them into "
-                f"{places[0].name} there."
-            )
-        return require_module(load_model(arch, weights=found), BUILT_IN)
+        """The network trained under noise σ."""
+        return self.networks(arch, (sigma,))[0]
 
 
 def digits_network(name: str) -> torch.nn.Module:
@@ -102,19 +160,61 @@ def digits_network(name: str) -> torch.nn.Module:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a claim has to do, of which it is known before the first draw how long it takes: so many units of one kind,
+    and the seconds of one, measured."""
+
+    kind: str
+    units: int
+    measure: Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`parts` opens all that `compute` needs, or says what is missing."""
+
+    compute: Callable[[Stage], Result]
+    parts: Callable[[Stage], Sequence[Part]] = lambda stage: ()
+
+
+def draws_of(kind: str, units: int, smoothed: SmoothedClassifier, data: Dataset) -> Part:
+    """So many draws of a smoothed classifier; one takes its share of a forward pass of a full batch."""
+    engine, rows = smoothed.engine, smoothed.setting.batch
+
+    def measure() -> float:
+        batch = torch.zeros(rows if isinstance(rows, int) else BATCH, *data.shape, device=engine.device)
+        with engine.ready():
+            engine(batch)
+            start = perf_counter()
+            engine(batch).sum().item()
+            return (perf_counter() - start) / len(batch)
+
+    return Part(kind, units, measure)
+
+
+def estimate(parts: Sequence[Part]) -> float:
+    """Seconds that the parts take; each kind is measured once."""
+    kinds = {part.kind: part.measure for part in parts}
+    seconds = {kind: measure() for kind, measure in kinds.items()}
+    return sum(part.units * seconds[part.kind] for part in parts)
+
+
+@dataclass(frozen=True)
 class Result:
-    """What was found. `numbers` go to a JSON file, `columns` and `rows` to the terminal, the figure to PNG and SVG."""
+    """What was found. `numbers` go to a JSON file, `columns` and `rows` to the terminal, the figure to PNG and SVG, and
+    those for one column of a paper, by name, to PDF."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     numbers: dict[str, Any]
     figure: Any = None
+    pdfs: Mapping[str, Any] = field(default_factory=dict)
     remarks: Sequence[str] = field(default=())
 
 
 @contextmanager
-def canvas(rows: int, columns: int, width: float = 3.3, height: float = 2.4) -> Iterator[tuple[Any, Any]]:
+def canvas(rows: int, columns: int, width: float = COLUMN, height: float = 2.4) -> Iterator[tuple[Any, Any]]:
     """An empty figure and its axes, an array (rows, columns), with the house style while it is drawn."""
     try:
         import matplotlib
@@ -130,7 +230,7 @@ def canvas(rows: int, columns: int, width: float = 3.3, height: float = 2.4) -> 
 
 
 def write(name: str, result: Result, stage: Stage) -> list[Path]:
-    """NAME.json, NAME.png and NAME.svg in the output folder; returns what was written."""
+    """NAME.json, NAME.png, NAME.svg and the PDFs in the output folder; returns what was written."""
     record = {
         "claim": name,
         "scale": stage.scale.value,
@@ -141,8 +241,9 @@ def write(name: str, result: Result, stage: Stage) -> list[Path]:
     }
     paths = [stage.out / f"{name}.json"]
     write_text(paths[0], json.dumps(record, indent=1, allow_nan=False) + "\n")
-    if result.figure is not None:
-        for kind, metadata in (("png", {}), ("svg", {"Date": None})):
-            paths.append(stage.out / f"{name}.{kind}")
-            write_whole(paths[-1], partial(result.figure.savefig, format=kind, dpi=160, metadata=metadata))
+    figures = [] if result.figure is None else [(name, result.figure, kind) for kind in METADATA if kind != "pdf"]
+    figures += [(part, figure, "pdf") for part, figure in result.pdfs.items()]
+    for stem, figure, kind in figures:
+        paths.append(stage.out / f"{stem}.{kind}")
+        write_whole(paths[-1], partial(figure.savefig, format=kind, dpi=160, metadata=METADATA[kind]))
     return paths

@@ -1,9 +1,10 @@
-"""The ℓ2 constant of a model's scores, as a radius needs it: given, the product of the layers, or a local estimate."""
+"""How steep a model's scores are, as a radius needs it: given, proved from the layers, or a local estimate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.local import local
 from smoothcert.lipschitz.product import product
+from smoothcert.lipschitz.regions import answers
+from smoothcert.lipschitz.walk import LastLayer
 from smoothcert.modules import device_of, evaluated, require_module
 
 PRODUCT, LOCAL = "product", "local"
@@ -24,23 +27,59 @@ COARSE = (
 NEEDS_LAYERS = "a Lipschitz constant is found from the layers of a torch module: give such a model."
 
 
+@dataclass(frozen=True)
+class Steepness:
+    """`scores` bounds the ℓ2 constant of the vector of scores, `pairs[k, j]` that of `f_k − f_j`, 0 where k = j."""
+
+    scores: float
+    pairs: NDArray[np.float64]
+
+
 def check_source(lipschitz: float | str | None, model: Any) -> None:
     """Refuses a model without layers where a constant is to be found from them."""
     if isinstance(lipschitz, str):
         require_module(model, NEEDS_LAYERS)
 
 
-def scores_constant(lipschitz: float | str | None, model: Any, shape: Sequence[int]) -> float | None:
-    """The ℓ2 constant of the scores: what the caller vouches for, or proved from the layers; None of a local one."""
-    if lipschitz == PRODUCT:
-        bound = product(evaluated(require_module(model, NEEDS_LAYERS)), shape)
-        value = bound.value
-        if bound.coarse:
-            raise InputError(COARSE)
-        if not 0 < value < math.inf:
-            raise InputError(f"the product of the layers is {value}, which gives no radius: leave out the constant.")
-        return value
-    return None if lipschitz is None or lipschitz == LOCAL else float(lipschitz)
+def steepness(model: Any, shape: Sequence[int]) -> Steepness:
+    """What is proved from the layers.
+
+    `K_kj = √2 L`, since `|u_k − u_j| ≤ √2 ‖u‖`; where the last layer is linear with rows w and L′ bounds what comes
+    before it, `K_kj = L′ ‖w_k − w_j‖` if that is less.
+    """
+    module = evaluated(require_module(model, NEEDS_LAYERS))
+    bound = whole = product(module, shape)
+    if answers(module) and list(module.children()):
+        try:
+            bound = product(module, shape, inside=True)
+        except InputError:  # it answers for itself because there are no rules for what is inside
+            bound = whole
+    if whole.coarse or bound.coarse:
+        raise InputError(COARSE)
+    value = min(whole.value, bound.value)
+    if not 0 < value < math.inf:
+        raise InputError(f"the product of the layers is {value}, which gives no radius: leave out the constant.")
+    classes = _classes(module, shape)
+    pairs = math.sqrt(2) * value * (1 + 2**-50) * (1 - np.eye(classes))
+    if bound.last is not None:
+        pairs = np.minimum(pairs, _by_rows(bound.last))
+    return Steepness(value, pairs)
+
+
+def _by_rows(last: LastLayer) -> NDArray[np.float64]:
+    """`L′ ‖w_k − w_j‖`, rounded up."""
+    rows = last.weight.numpy()
+    lengths = np.stack([np.linalg.norm(rows - row, axis=1) for row in rows])
+    return np.asarray(last.before * lengths * (1 + (rows.shape[1] + 8) * 2**-52))
+
+
+def _classes(module: torch.nn.Module, shape: Sequence[int]) -> int:
+    like = next((p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()), torch.empty(0))
+    with torch.no_grad():
+        scores = module(torch.zeros(2, *shape).to(like))
+    if scores.ndim != 2 or scores.shape[1] < 2:
+        raise InputError(f"the model returns {tuple(scores.shape)} for two inputs: it must return scores (N, classes).")
+    return int(scores.shape[1])
 
 
 def local_constants(model: Any, arrays: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:

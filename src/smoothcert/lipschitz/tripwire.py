@@ -46,7 +46,7 @@ def steepest(module: nn.Module, x: Tensor, eps: float = 0.0) -> tuple[float, flo
     taken off their difference.
     """
     own = torch.finfo(x.dtype).eps
-    exact = _doubled(module, x) if eps <= own else None
+    exact = doubled(module, x) if eps <= own else None
     run, x = (module, x) if exact is None else (exact, x.double())
     generator = torch.Generator().manual_seed(1)
     eps = max(eps, own) if exact is None else torch.finfo(x.dtype).eps
@@ -82,7 +82,7 @@ def check(module: nn.Module, bound: float, x: Tensor, eps: float = 0.0) -> None:
         )
 
 
-def _doubled(module: nn.Module, x: Tensor) -> nn.Module | None:
+def doubled(module: nn.Module, x: Tensor) -> nn.Module | None:
     """A copy in float64 that gives the module's scores, as far as those are exact."""
     try:
         twin = copy.deepcopy(module).double()

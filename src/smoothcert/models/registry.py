@@ -24,6 +24,7 @@ _BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "digits_lipschitz": digits_lipschitz,
     "cifar_small": cifar_small,
     "liresnet": liresnet,
+    "liresnet_l12w512": partial(liresnet, width=512, depth=12, dense=2048),
 }
 _CIFAR_DEPTHS = (20, 32, 44, 56, 110)
 

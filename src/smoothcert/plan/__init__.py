@@ -8,17 +8,22 @@ selection   which inputs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from smoothcert.checks import less_error
 from smoothcert.plan.classifier import Classifier
-from smoothcert.plan.draws import FixedN, UntilRadii, UntilWidth
+from smoothcert.plan.draws import FixedN, NoDraws, UntilRadii, UntilWidth
 from smoothcert.plan.kinds import ESTIMATED, KINDS, PROVED, Duels, Hardmax, Kind, Labels, Proved, Softmax, Sparsemax
 from smoothcert.plan.question import Question
 from smoothcert.plan.selection import Selection
 from smoothcert.plan.setting import Cluster, Setting
+from smoothcert.plan.slopes import Kept, Slopes, between
 from smoothcert.plan.tally import Tally
 from smoothcert.records import flat
 
@@ -28,7 +33,8 @@ class Plan:
     """What was declared before the first draw: the four nouns, settled. A run is resumed only under an equal plan.
 
     `noise_error` is how far the noise of an input may be from the exact one, in total variation over all its
-    estimation draws; it is taken off α. `constant` is the ℓ2 constant of the scores, given or proved.
+    estimation draws; it is taken off α. `constant` is the ℓ2 constant of the scores, given or proved, and `pairs` keeps
+    what is proved of their differences.
     """
 
     classifier: Classifier
@@ -37,10 +43,12 @@ class Plan:
     selection: Selection
     noise_error: float = 0.0
     constant: float | None = None
+    pairs: Kept = ()
 
     def __post_init__(self) -> None:
         if self.noise_error < 0 or (self.constant is not None and not self.constant > 0):
             raise ValueError("a number out of range")
+        between(self.pairs, self.classifier.num_classes)
         less_error(self.question.alpha, self.noise_error)
 
     @property
@@ -64,16 +72,30 @@ class Plan:
             return ""
         words = str(kind)
         if self.constant is not None:
-            share = kind.slope(self.classifier.num_classes) * self.constant
+            known = self.slopes(1)
+            share = float(kind.share_slopes(known, self.classifier.num_classes).max()) if known else math.inf
             words += (
                 f"; ℓ2 constant of the scores {self.constant:.4g} ({self.question.source}), of a share L = {share:.4g}"
             )
         return words + ("; local constants are estimated" if self.estimates else "")
 
     @property
+    def known_pairs(self) -> NDArray[np.float64]:
+        """The constants (c, c) of the scores' differences, of a plan that rests on them."""
+        found = between(self.pairs, self.classifier.num_classes)
+        assert found is not None
+        return found
+
+    def slopes(self, inputs: int) -> Slopes | None:
+        """What is given or proved of the scores, for so many inputs."""
+        if self.constant is None:
+            return None
+        return Slopes(np.full(inputs, self.constant), between(self.pairs, self.classifier.num_classes))
+
+    @property
     def adaptive(self) -> bool:
         """Do the votes decide how many are drawn?"""
-        return not isinstance(self.question.draws, FixedN)
+        return isinstance(self.question.draws, UntilRadii | UntilWidth)
 
     @property
     def radii(self) -> tuple[float, ...]:
@@ -109,11 +131,13 @@ __all__ = [
     "Hardmax",
     "Kind",
     "Labels",
+    "NoDraws",
     "Plan",
     "Proved",
     "Question",
     "Selection",
     "Setting",
+    "Slopes",
     "Softmax",
     "Sparsemax",
     "Tally",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smoothcert.checks import check_noise, check_sigma, check_whole
+from smoothcert.checks import NO_NOISE, check_noise, check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import keep, named, option
 from smoothcert.plan.kinds import KINDS, Duels, Hardmax, Labels, Softmax, Sparsemax
@@ -21,7 +21,7 @@ EIGHT_BIT = 255
 class Classifier:
     """It returns the class that its votes elect from copies of an input under N(0, σ² I) noise.
 
-    `model` is the fingerprint of the base model, where a run keeps it.
+    `model` is the fingerprint of the base model, where a run keeps it. Where σ = 0 it is the model itself (`bare`).
     """
 
     sigma: float = option(help="Standard deviation of the noise, in units of the input.")
@@ -40,7 +40,23 @@ class Classifier:
     )
     model: str = ""
 
+    @classmethod
+    def bare(cls, num_classes: int) -> Classifier:
+        """The model itself, without noise: the class of its largest score."""
+        return cls(sigma=0.0, num_classes=num_classes, noise=NO_NOISE, votes=Labels())
+
+    @property
+    def is_bare(self) -> bool:
+        return self.noise == NO_NOISE
+
+    @property
+    def sigma_in_words(self) -> str:
+        return "no noise" if self.is_bare else f"σ = {self.sigma:g}"
+
     def __post_init__(self) -> None:
+        if self.is_bare:
+            self._check_bare()
+            return
         check_noise(self.noise, self.levels)
         if not isinstance(self.votes, KINDS):
             raise InputError(f"votes must be one of {', '.join(f'{k.__name__}()' for k in KINDS)}, got {self.votes!r}.")
@@ -53,3 +69,8 @@ class Classifier:
             num_classes=check_whole("num_classes", self.num_classes, 2, MOST_CLASSES),
             levels=None if levels is None else int(levels),
         )
+
+    def _check_bare(self) -> None:
+        if self.sigma != 0 or self.levels is not None or self.votes != Labels():
+            raise InputError("noise none is the model itself, and has no sigma and no votes: use LipschitzClassifier.")
+        keep(self, sigma=0.0, num_classes=check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))

@@ -47,6 +47,8 @@ class FixedN:
         "soft votes.",
     )
     name: ClassVar[str] = "fixed"
+    final: ClassVar[str] = ""
+    """Why its radii cannot be computed again by another method or at another level, where they cannot."""
 
     def __post_init__(self) -> None:
         keep(self, n=check_whole("n", self.n, 1, MOST_DRAWS))
@@ -77,6 +79,10 @@ class _Sequential(ABC):
         panel=PANEL,
     )
     method: ClassVar[str] = ADAPTIVE
+    final: ClassVar[str] = (
+        "stopped drawing when its votes said so: neither a bound for a fixed number of draws nor another alpha is "
+        "valid on them"
+    )
 
     def __post_init__(self) -> None:
         self.of_labels(1.0, 0.5)
@@ -147,3 +153,19 @@ class UntilWidth(_Sequential):
 
     def of_duels(self, sigma: float, level: float) -> SequentialDuels:
         return UntilNarrow(sigma, looks(self.max_n, BOUND_GROWTH), level, self.futility, self.width)
+
+
+@dataclass(frozen=True)
+class NoDraws:
+    """None: the scores without noise, and how steep they can be, prove the radius."""
+
+    name: ClassVar[str] = "none"
+    method: ClassVar[str] = "margins"
+    final: ClassVar[str] = "was certified without noise and has no votes"
+    most: ClassVar[int] = 0
+    expected: ClassVar[int] = 0
+
+    def schedule(
+        self, classifier: Classifier, n0: int, level: float, inputs: int, decided: Iterable[int] = ()
+    ) -> Schedule:
+        raise InputError("without noise nothing is drawn: use LipschitzClassifier.")

@@ -26,6 +26,7 @@ from smoothcert.errors import InputError
 from smoothcert.options import keep, option
 from smoothcert.plan.adaptive import Adaptive, DuelRule, LabelRule, Rule
 from smoothcert.plan.schedules import Fixed, Schedule, SelectFirst
+from smoothcert.plan.slopes import Slopes
 from smoothcert.plan.tally import Fought, Others, Shares, Tally
 from smoothcert.radii.soft import SOFT_METHODS
 from smoothcert.sampling.blocks import MOST_SOFT_DRAWS, Beside, Phase, Soft
@@ -107,6 +108,17 @@ class Kind(ABC):
         """The ℓ2 constant of one class's share as a function of the scores; infinite where votes jump."""
         return math.inf
 
+    def pair_slope(self, num_classes: int) -> float:
+        """The constant of class k's share per largest constant of `f_k − f_j` over j; infinite where votes jump."""
+        return math.inf
+
+    def share_slopes(self, slopes: Slopes, num_classes: int) -> Floats:
+        """The ℓ2 constant of each class's share as a function of the input, (m, c)."""
+        if slopes.of_shares:
+            return np.repeat(slopes.scores[:, None], num_classes, axis=1)
+        by_pairs = self.pair_slope(num_classes) * slopes.widest(num_classes)
+        return np.minimum(self.slope(num_classes) * slopes.scores[:, None], by_pairs)
+
     @abstractmethod
     def schedule(self, inputs: int, draws: Mapping[Phase, int]) -> Schedule:
         """So many draws of each input in two phases, the first of which selects the class."""
@@ -116,8 +128,8 @@ class Kind(ABC):
         """The rule that ends the draws of an input where its votes do."""
 
     @abstractmethod
-    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
-        """What the method proves at this level; `constants` are those of the scores."""
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, slopes: Slopes | None) -> Proved:
+        """What the method proves at this level; `slopes` say how steep the scores are, where that is known."""
 
     @abstractmethod
     def predicting(self, inputs: int, max_n: int, level: float, num_classes: int) -> Schedule:
@@ -165,7 +177,7 @@ class Duels(Kind):
     def rule(self, ends: Ends, sigma: float, level: float, num_classes: int) -> Rule:
         return DuelRule(ends.of_duels(sigma, level), num_classes)
 
-    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, slopes: Slopes | None) -> Proved:
         """`R = σ min_j Φ⁻¹(P_kj)`: Φ⁻¹(P_kj) is 1/σ-Lipschitz, each duel being a classifier of two classes."""
         fought, (n0, n) = tally.duels, tally.draws
         radii = sigma * np.maximum(self.methods[method](fought.lost, n, level), 0.0)
@@ -207,7 +219,7 @@ class Labels(Kind):
     def rule(self, ends: Ends, sigma: float, level: float, num_classes: int) -> Rule:
         return LabelRule(ends.of_labels(sigma, level), num_classes)
 
-    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, slopes: Slopes | None) -> Proved:
         """The margin t that the method bounds; `σ t / 2` is the radius (Cohen et al., 2019)."""
         bound = self.methods[method](tally.selections, tally.estimations, level)
         radii = sigma * np.maximum(bound.t, 0.0) / 2
@@ -257,13 +269,14 @@ class _Shares(Kind):
     def rule(self, ends: Ends, sigma: float, level: float, num_classes: int) -> Rule:
         raise InputError("soft votes need a fixed number of draws: leave out `radii` and `width`, or use other votes.")
 
-    def prove(self, tally: Tally, method: str, level: float, sigma: float, constants: Floats | None) -> Proved:
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, slopes: Slopes | None) -> Proved:
         """The radius of one bound for each rival, larger where the shares are known to be Lipschitz."""
         selection, estimation = tally.shares.selection, tally.shares.estimation
-        lipschitz = None if constants is None else self.slope(tally.estimations.shape[1]) * constants
-        known = np.full(len(selection.n), np.inf) if lipschitz is None else lipschitz
+        m, c = tally.estimations.shape
+        known = np.full((m, c), np.inf) if slopes is None else self.share_slopes(slopes, c)
         radii = self.methods[method](selection, estimation, level, sigma, known)
-        return Proved(selection.candidates, radii, selection.n, estimation.n, lipschitz=lipschitz)
+        largest = None if slopes is None else known.max(axis=1)
+        return Proved(selection.candidates, radii, selection.n, estimation.n, lipschitz=largest)
 
     def predicting(self, inputs: int, max_n: int, level: float, num_classes: int) -> Schedule:
         draws = {Phase.CHOOSE: self.SELECTING, Phase.PREDICT: check_whole("max_n", max_n, 2, self.most_draws)}
@@ -292,6 +305,10 @@ class Softmax(_Shares):
         `‖∇p_k‖ ≤ √2 p_k (1 − p_k) ≤ √2/4`."""
         return math.sqrt(2) / 4 / self.temperature
 
+    def pair_slope(self, num_classes: int) -> float:
+        """1/4 / T: `∇p_k = p_k Σ_j p_j (∇z_k − ∇z_j)`, so that `‖∇p_k‖ ≤ p_k (1 − p_k) max_j K_kj`."""
+        return 1 / 4 / self.temperature
+
 
 @dataclass(frozen=True)
 class Sparsemax(_Shares):
@@ -303,6 +320,10 @@ class Sparsemax(_Shares):
         """√(1 − 1/c) / T: it is continuous and piecewise linear; where s scores are in its support its Jacobian there
         is `I − 11ᵀ/s`, whose rows have norm `√((1 − 1/s)² + (s − 1)/s²) = √(1 − 1/s)`, the largest for s = c."""
         return math.sqrt(1 - 1 / num_classes) / self.temperature
+
+    def pair_slope(self, num_classes: int) -> float:
+        """(1 − 1/c) / T: `∇p_k` is the mean of `∇z_k − ∇z_j` over the s scores j of the support, one of which is 0."""
+        return (1 - 1 / num_classes) / self.temperature
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,13 @@ from smoothcert.checks import MOST_DRAWS, check_level, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import choice, keep, make, option
 from smoothcert.plan.classifier import Classifier
-from smoothcert.plan.draws import FixedN, UntilRadii, UntilWidth
-from smoothcert.plan.kinds import PROVED, Floats, Labels, Proved, by_claims
+from smoothcert.plan.draws import FixedN, NoDraws, UntilRadii, UntilWidth
+from smoothcert.plan.kinds import PROVED, Labels, Proved, by_claims
 from smoothcert.plan.schedules import Schedule
+from smoothcert.plan.slopes import Slopes
 from smoothcert.plan.tally import Tally
 
 GIVEN, PRODUCT, LOCAL = "given", "product", "local"
-STOPPED_BY_ITS_VOTES = (
-    "stopped drawing when its votes said so: neither a bound for a fixed number of draws nor another alpha is valid on "
-    "them"
-)
 
 
 def number_or_name(text: str) -> float | str:
@@ -37,7 +34,7 @@ class Question:
     """How large a radius do votes prove at risk α? n0 draws select the class, further ones prove the radius."""
 
     n0: int = option(100, help="Draws that select the class.")
-    draws: FixedN | UntilRadii | UntilWidth = choice(FixedN, UntilRadii, UntilWidth)
+    draws: FixedN | UntilRadii | UntilWidth | NoDraws = choice(FixedN, UntilRadii, UntilWidth)
     alpha: float = option(0.001, help="Risk that a certificate is wrong, per input.")
     lipschitz: float | str | None = option(
         None,
@@ -56,7 +53,16 @@ class Question:
         """
         return make(cls, given)
 
+    @classmethod
+    def without_noise(cls) -> Question:
+        """How large a radius do the scores prove by themselves, with certainty?"""
+        return cls(n0=0, draws=NoDraws(), alpha=0.0, lipschitz=PRODUCT)
+
     def __post_init__(self) -> None:
+        if isinstance(self.draws, NoDraws):
+            if (self.n0, self.alpha, self.lipschitz) != (0, 0.0, PRODUCT):
+                raise InputError("without noise there are no draws and no risk: leave out `n0`, `alpha`, `lipschitz`.")
+            return
         keep(self, n0=check_whole("n0", self.n0, 1, MOST_DRAWS), alpha=check_level(self.alpha))
         if not isinstance(self.draws, FixedN | UntilRadii | UntilWidth):
             raise InputError(f"draws must be FixedN(), UntilRadii() or UntilWidth(), got {self.draws!r}.")
@@ -84,6 +90,10 @@ class Question:
         """The question with the method that these votes have unless one was named; what does not go together is
         refused."""
         kind = classifier.votes
+        if isinstance(self.draws, NoDraws) != classifier.is_bare:
+            raise InputError("without noise there are no draws, and without draws no noise: ask for both or neither.")
+        if isinstance(self.draws, NoDraws):
+            return self
         if self.lipschitz is not None:
             if math.isinf(kind.slope(classifier.num_classes)):
                 raise InputError(
@@ -117,7 +127,7 @@ class Question:
         method, alpha = method or self.method, self.alpha if alpha is None else alpha
         if not isinstance(self.draws, FixedN):
             if (method, alpha) != (self.method, self.alpha):
-                raise InputError(STOPPED_BY_ITS_VOTES)
+                raise InputError(self.draws.final)
             return classifier, self
         if method in classifier.votes.beside:
             classifier = dataclasses.replace(classifier, votes=Labels())
@@ -133,8 +143,8 @@ class Question:
         """Which blocks of so many inputs are wanted, those that are decided left out."""
         return self.draws.schedule(classifier, self.n0, level, inputs, decided)
 
-    def prove(self, classifier: Classifier, tally: Tally, level: float, constants: Floats | None = None) -> Proved:
-        """What the votes prove; `constants` are those of the scores near each input."""
+    def prove(self, classifier: Classifier, tally: Tally, level: float, slopes: Slopes | None = None) -> Proved:
+        """What the votes prove; `slopes` say how steep the scores are."""
         if tally.claims is not None:
             return by_claims(tally, self.n0)
-        return classifier.votes.prove(tally, self.method, level, classifier.sigma, constants)
+        return classifier.votes.prove(tally, self.method, level, classifier.sigma, slopes)

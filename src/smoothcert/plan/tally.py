@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from smoothcert.sampling.blocks import NO_CANDIDATE, Beside, Claim, Soft, Votes
 from smoothcert.sampling.duels import Lost
 
 Ints = NDArray[np.int64]
+Counts = NDArray[Any]
+"""Whole numbers: in 32 bits where there are many inputs, in 64 where a few are computed with."""
+
 SEVERAL = -2
 """Named where draws of one input were made for different classes, which a sound run does not have."""
 
@@ -67,7 +71,7 @@ class Shares(Others):
 class Fought(Others):
     """The duels (m, c) that each candidate lost in the estimation sample, none with itself, and who it is."""
 
-    lost: Ints
+    lost: Counts
     chosen: Ints
     named: Ints
     selecting: dict[int, tuple[Lost, int]] = field(default_factory=dict)
@@ -76,7 +80,7 @@ class Fought(Others):
     @classmethod
     def zeros(cls, inputs: int, num_classes: int) -> Fought:
         chosen, named = np.full((2, inputs), NO_CANDIDATE)
-        return cls(np.zeros((inputs, num_classes), dtype=np.int64), chosen, named)
+        return cls(np.zeros((inputs, num_classes), dtype=np.int32), chosen, named)
 
     @property
     def candidates(self) -> Ints:
@@ -95,7 +99,7 @@ class Fought(Others):
             self.chosen[row] = joined.leader(n + draws)
 
     def rows(self, some: slice) -> Fought:
-        return Fought(self.lost[some], self.chosen[some], self.named[some])
+        return Fought(self.lost[some].astype(np.int64), self.chosen[some], self.named[some])
 
 
 @dataclass
@@ -104,8 +108,8 @@ class Tally:
     them, and the claims where radii were claimed as the draws ended (None where the votes are what proves them).
     """
 
-    selections: Ints
-    estimations: Ints
+    selections: Counts
+    estimations: Counts
     seconds: NDArray[np.float64]
     others: Others | None = None
     claims: list[Claim] | None = None
@@ -113,7 +117,7 @@ class Tally:
     @classmethod
     def zeros(cls, inputs: int, num_classes: int, others: Others | None = None) -> Tally:
         """No draws yet; `add` changes the arrays."""
-        counts = np.zeros((2, inputs, num_classes), dtype=np.int64)
+        counts = np.zeros((2, inputs, num_classes), dtype=np.int32)
         return cls(counts[0], counts[1], np.zeros(inputs), others)
 
     def add(self, votes: Votes, row: int, sample: int) -> None:
@@ -124,10 +128,11 @@ class Tally:
             self.others.add(votes.beside, votes.draws, row, sample)
 
     def rows(self, some: slice) -> Tally:
-        """Those of some inputs, not copied."""
+        """Those of some inputs, to compute with."""
         others = None if self.others is None else self.others.rows(some)
         claims = None if self.claims is None else self.claims[some]
-        return Tally(self.selections[some], self.estimations[some], self.seconds[some], others, claims)
+        selections, estimations = (counts[some].astype(np.int64) for counts in (self.selections, self.estimations))
+        return Tally(selections, estimations, self.seconds[some], others, claims)
 
     @property
     def shares(self) -> Shares:

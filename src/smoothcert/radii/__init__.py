@@ -13,12 +13,13 @@ from smoothcert.radii.lipschitz import (
     s0,
     smoothed_lipschitz,
 )
-from smoothcert.radii.margin import margin
+from smoothcert.radii.margin import margin, margins
 
 __all__ = [
     "exact_mono",
     "exact_mult",
     "margin",
+    "margins",
     "mono",
     "mono_lipschitz",
     "mult",

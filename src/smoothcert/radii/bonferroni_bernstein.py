@@ -26,5 +26,6 @@ def bonferroni_bernstein(
     upper[rows, top] = 0.0
     p2 = upper.max(axis=1)
     lower, largest = np.clip(p1, 0, 1), np.clip(p2, 0, 1)
-    radii = np.maximum(mult(lower, largest, sigma), mult_lipschitz(lower, largest, sigma, lipschitz))
+    steepest = lipschitz.max(axis=1)
+    radii = np.maximum(mult(lower, largest, sigma), mult_lipschitz(lower, largest, sigma, steepest))
     return np.where(p1 > p2, radii, 0.0)

@@ -9,6 +9,9 @@ from smoothcert.errors import InputError
 from smoothcert.radii.gaussian import Floats
 from smoothcert.radii.lipschitz import constants
 
+FLATTEST = 1e-9  # of scores that differ by a constant everywhere, the radius stays a number
+ROUNDED_DOWN = 1 - 2**-50
+
 
 def margin(margin: ArrayLike, lipschitz: ArrayLike) -> Floats:
     """`R = margin / (√2 L)`, the margin being the top logit minus the next, L the ℓ2 constant of the logits.
@@ -20,3 +23,20 @@ def margin(margin: ArrayLike, lipschitz: ArrayLike) -> Floats:
     if np.isnan(m).any():
         raise InputError("margins must be numbers, not NaN.")
     return np.asarray(m / (np.sqrt(2.0) * constants(lipschitz)))
+
+
+def margins(scores: ArrayLike, top: ArrayLike, pairs: ArrayLike, allowance: ArrayLike = 0.0) -> Floats:
+    """`R = min_j (f_k − f_j − 2A) / K_kj` for scores (m, c), k the class of each row; 0 where that is not positive.
+
+    `pairs` (c, c) are the constants K_kj of `f_k − f_j`, so that this margin is above 2A within R; A is what each score
+    may be wrong by.
+
+    >>> margins([[3.0, 1.0, 0.0]], [0], [[0.0, 2.0, 4.0]] * 3).round(6).tolist()
+    [0.75]
+    """
+    f, k, steep = np.asarray(scores, dtype=np.float64), np.asarray(top), np.asarray(pairs, dtype=np.float64)
+    rows, less = np.arange(len(f)), 2 * np.broadcast_to(np.asarray(allowance, dtype=np.float64), k.shape)
+    gaps = f[rows, k][:, None] - f - less[:, None]
+    radii = ROUNDED_DOWN * gaps / np.maximum(steep[k], FLATTEST)
+    radii[rows, k] = np.inf
+    return np.asarray(np.maximum(radii.min(axis=1), 0.0))

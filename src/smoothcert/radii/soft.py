@@ -27,7 +27,7 @@ from smoothcert.radii.bonferroni_bernstein import bonferroni_bernstein
 from smoothcert.radii.pair import holds, pair, slope
 
 SoftMethod = Callable[[SoftVotes, SoftVotes, float, float, Floats], Floats]
-"""(selection, estimation, α, σ, L of each component or ∞, (m,)) -> radii (m,); 0 proves nothing."""
+"""(selection, estimation, α, σ, L of each class's share or ∞, (m, c)) -> radii (m,); 0 proves nothing."""
 
 
 def pair_radii(
@@ -36,7 +36,7 @@ def pair_radii(
     """The least radius over all rivals, each from one bound at level α.
 
     b is the slope of the curve of equal radius where the interval would put the two means if the estimation sample
-    were like the selection sample. The rounding of the shares is taken off the bound.
+    were like the selection sample. The rounding of the shares is taken off the bound. L is the larger one of the pair.
     """
     rows, top = np.arange(len(selection.sums)), selection.candidates
     each, n = moments(selection), estimation.n[:, None]
@@ -46,7 +46,7 @@ def pair_radii(
     flipped = Sample(1 - mean, expected.variance, expected.n)
     upper = 1 - interval(flipped, flipped, alpha)
     lower = interval(expected, expected, alpha)[rows, top][:, None]
-    lip = np.asarray(lipschitz, dtype=np.float64)[:, None]
+    lip = np.maximum(lipschitz, lipschitz[rows, top][:, None])
     b = slope(lower, upper, sigma, lip)
 
     m1, deviation1 = mean[rows, top][:, None], np.sqrt(variance[rows, top])[:, None]
@@ -56,14 +56,14 @@ def pair_radii(
 
     upper[rows, top] = -1.0
     hardest = upper.argmax(axis=1)
-    radii = pair(bound[rows, hardest], b[rows, hardest], sigma, lip[:, 0])
+    radii = pair(bound[rows, hardest], b[rows, hardest], sigma, lip[rows, hardest])
     some = np.flatnonzero(radii > 0)
     if not some.size:
         return radii
     fails = ~holds(radii[some, None], bound[some], b[some], sigma, lip[some])
     fails[np.arange(some.size), top[some]] = False
     at, j = np.nonzero(fails)
-    np.minimum.at(radii, some[at], pair(bound[some[at], j], b[some[at], j], sigma, lip[some[at], 0]))
+    np.minimum.at(radii, some[at], pair(bound[some[at], j], b[some[at], j], sigma, lip[some[at], j]))
     return radii
 
 

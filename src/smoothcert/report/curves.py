@@ -128,7 +128,7 @@ def _estimated(proved: Sequence[Curve], alpha: float | None) -> list[Curve]:
 
 def _names(runs: Sequence[Run]) -> list[str]:
     """What tells the runs apart, in few words: σ, the model, both, or the files' names."""
-    sigmas, models = [f"σ = {r.plan.classifier.sigma:g}" for r in runs], [r.info.model for r in runs]
+    sigmas, models = [r.plan.classifier.sigma_in_words for r in runs], [r.info.model for r in runs]
     same_sigma, same_model = len(set(sigmas)) == 1, len(set(models)) == 1
     both = [f"{model}, {sigma}" for model, sigma in zip(models, sigmas, strict=True)]
     files = [r.path.stem for r in runs]

@@ -12,6 +12,7 @@ from smoothcert.certificate import PROVED
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve, table_radii
 from smoothcert.report.sheets import Sheets
+from smoothcert.store.run import Run
 from smoothcert.text import counted, printable
 
 FEW = 100
@@ -39,9 +40,7 @@ def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]
     facts = [
         f"{_verb(best)} for {count:,} of {counted(inputs, 'input')} ({printable(run.info.data)})"
         + (f" in the best of {several} runs, {printable(best.run_name)}. " if several > 1 else ". ")
-        + f"The classifier is {model}, smoothed: it looks at many noisy copies of an input (noise σ = "
-        f"{run.plan.classifier.sigma:g}) and gives the answer that they elect. For each input, the risk that its "
-        f"proof is wrong is at most {_odds(best.alpha)}."
+        + _classifier(run, model, best.alpha)
     ]
     if not run.finished:
         total = run.plan.selection.total
@@ -71,6 +70,20 @@ def claimed(contents: Contents) -> list[Curve]:
     """The curves of which the headline may take the best: what is proved, of runs that can be compared."""
     asked = [c for c in contents.curves if c.asked and (contents.comparable or c.run is contents.curves[0].run)]
     return [c for c in asked if c.basis == PROVED] or asked
+
+
+def _classifier(run: Run, model: str, alpha: float) -> str:
+    """Which one it is, and how sure its proofs are."""
+    if run.plan.classifier.is_bare:
+        return (
+            f"The classifier is {model} itself: its scores can change so little with the input that no noise is "
+            f"needed, and the proofs leave nothing to chance."
+        )
+    return (
+        f"The classifier is {model}, smoothed: it looks at many noisy copies of an input (noise σ = "
+        f"{run.plan.classifier.sigma:g}) and gives the answer that they elect. For each input, the risk that its "
+        f"proof is wrong is at most {_odds(alpha)}."
+    )
 
 
 def _interval(count: int, inputs: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

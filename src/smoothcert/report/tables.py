@@ -128,11 +128,13 @@ def _statements(contents: Contents, curves: Sequence[Curve]) -> list[tuple[str, 
     said: dict[str, list[str]] = {}
     for curve in curves:
         inputs, wrong = len(curve.certificates), contents.possibly_wrong(curve)
-        claim = (
-            f"each of the {inputs} certificates is wrong with probability at most {curve.alpha:g}; with confidence "
-            f"{1 - contents.rho:g} at most {wrong} of them {'is' if wrong == 1 else 'are'}, so that every accuracy "
-            f"less {wrong / inputs:.4f} holds for the whole set."
-        )
+        claim = f"each of the {inputs} certificates is certain: without noise nothing is left to chance."
+        if curve.alpha:
+            claim = (
+                f"each of the {inputs} certificates is wrong with probability at most {curve.alpha:g}; with confidence "
+                f"{1 - contents.rho:g} at most {wrong} of them {'is' if wrong == 1 else 'are'}, so that every accuracy "
+                f"less {wrong / inputs:.4f} holds for the whole set."
+            )
         if beside := str(curve.run.accuracies):
             claim += f" Accuracy: {beside}."
         said.setdefault(claim, []).append(curve.name)

@@ -1,7 +1,8 @@
-"""How many rows a batch should have."""
+"""How many rows a batch should have, and how fast an engine is with so many."""
 
 from __future__ import annotations
 
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
@@ -11,35 +12,63 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.sampling.blocks import BLOCK
 from smoothcert.sampling.engines import Engine
 
-SIZES = (25, 50, 100, 200, 400, 800, 1600)
-SMALLER = (12, 6, 3, 1)
+SIZES = (4, 25, 100, 400, 1600)
+"""Batches that are tried: none of them cuts a block unevenly."""
+
 MEMORY = 2**28
-LONG_ENOUGH, SHORTEST = 0.5, 0.02  # seconds
-PYTHON = 3e-4  # seconds that a batch costs beside the forward pass, whatever its size
+LONG_ENOUGH, SHORTEST = 0.5, 0.02
+"""Seconds that a batch takes at most, where a smaller one is as fast, and that a measurement takes at least."""
+
+PYTHON = 3e-4
+"""Seconds that a batch costs beside the forward pass, whatever its size."""
 
 
-def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> int:
-    """The given size, or for "auto" the smallest within 3 % of the best rate, estimated from passes on inputs like x.
+class Patience:
+    """How long it may take to choose for so many draws: a tenth of what they take at the best rate so far, and a
+    minute at most. The first measurement is made in any case, and what has begun is ended."""
 
-    Larger sizes are not tried once a batch takes half a second (nothing is left to gain), 256 MiB, or more memory
-    than the device has. Sizes that would cut a block in pieces are taken only where no other was tried.
-    """
+    def __init__(self, draws: float = math.inf) -> None:
+        self.draws, self.rate, self._start = draws, 0.0, perf_counter()
+
+    @property
+    def estimate(self) -> float:
+        """Seconds that the draws take at the best rate so far."""
+        return self.draws / self.rate if self.rate else math.inf
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return min(self.estimate / 10, 60.0) - (perf_counter() - self._start)
+
+
+def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32], patience: Patience | None = None) -> int:
+    """The given size, or for "auto" the smallest within 3 % of the best rate at inputs like x."""
     if isinstance(batch, int):
-        _require_room(batch, engine, x)
+        require_room(batch, engine, x)
         return batch
+    return fastest_batch(engine, x, SIZES, patience or Patience())[0]
+
+
+def fastest_batch(
+    engine: Engine, x: NDArray[np.float32], sizes: tuple[int, ...], patience: Patience
+) -> tuple[int, float]:
+    """One of the sizes and its draws a second: the smallest within 3 % of the best rate.
+
+    Larger sizes are tried while the rate grows and there is patience, up to as many rows as are wanted, 256 MiB of
+    inputs or half a second; less where the device has less memory.
+    """
     rates: dict[int, float] = {}
     with engine.ready():
-        for size in SIZES:
-            if rates and size * x.nbytes * engine.lanes > MEMORY:
+        for size in sizes:
+            if rates and not _worth_trying(size, rates, engine, x, patience):
                 break
             try:
-                rates[size] = 1 / (1 / _rate(engine, x, size) + PYTHON / size)
+                rates[size] = rate(engine, x, size, patience)
             except torch.cuda.OutOfMemoryError:
                 break
-            except RunError:
+            except (InputError, RunError):
                 raise
             except Exception as error:
                 if rates:
@@ -48,15 +77,27 @@ def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32]) -> in
                 raise InputError(
                     f"the model fails on {size} rows of shape {x.shape} ({reason}): check the model, or pass `batch`."
                 ) from error
-            if size * engine.lanes / rates[size] > LONG_ENOUGH:
-                break
         if not rates:
-            return _largest_that_fits(engine, x)
-    rates = {size: rate for size, rate in rates.items() if size % BLOCK == 0} or rates
-    return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
+            rates[1] = _of_one_row(engine, x, patience)
+    chosen = min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
+    return chosen, rates[chosen]
 
 
-def _require_room(batch: int, engine: Engine, x: NDArray[np.float32]) -> None:
+def _worth_trying(
+    size: int, rates: dict[int, float], engine: Engine, x: NDArray[np.float32], patience: Patience
+) -> bool:
+    last, *before = reversed(rates)
+    seconds = size * engine.lanes / rates[last]
+    return (
+        last < patience.draws
+        and size * x.nbytes * engine.lanes <= MEMORY
+        and seconds <= LONG_ENOUGH
+        and 2 * seconds <= patience.left
+        and all(rates[last] > 1.03 * rates[b] for b in before)
+    )
+
+
+def require_room(batch: int, engine: Engine, x: NDArray[np.float32]) -> None:
     """Refuses a batch whose rows alone, with their noise, take more memory than the device has.
 
     Linux promises memory that it does not have, and ends the process that uses it.
@@ -78,22 +119,21 @@ def _memory(device: torch.device) -> int | None:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _largest_that_fits(engine: Engine, x: NDArray[np.float32]) -> int:
-    for size in SMALLER:
-        try:
-            _rate(engine, x, size)
-        except torch.cuda.OutOfMemoryError:
-            continue
-        return size
-    raise InputError(f"one input of shape {x.shape} takes more memory than {engine.device} has: use another device.")
+def _of_one_row(engine: Engine, x: NDArray[np.float32], patience: Patience) -> float:
+    try:
+        return rate(engine, x, 1, patience)
+    except torch.cuda.OutOfMemoryError:
+        raise InputError(
+            f"one input of shape {x.shape} takes more memory than {engine.device} has: use another device."
+        ) from None
 
 
-def _rate(engine: Engine, x: NDArray[np.float32], size: int) -> float:
-    return rate(engine, torch.from_numpy(np.repeat(x[None], size, axis=0)).to(engine.device))
+def rate(engine: Engine, x: NDArray[np.float32], size: int, patience: Patience) -> float:
+    """Draws a second in batches of this size, one in every lane at once; patience takes note of it.
 
-
-def rate(engine: Engine, rows: torch.Tensor) -> float:
-    """Rows a second with a batch in every lane at once: the better of two measurements, after one pass to warm up."""
+    After a pass to warm up, which a short run has to be content with one more of.
+    """
+    rows = torch.from_numpy(np.repeat(x[None], size, axis=0)).to(engine.device)
 
     def run(passes: int) -> None:
         for _ in range(passes):
@@ -106,5 +146,9 @@ def rate(engine: Engine, rows: torch.Tensor) -> float:
 
     with ThreadPoolExecutor(engine.lanes) as pool:
         map_lanes = pool.map if engine.lanes > 1 else map  # one lane runs where the threads of torch are warm
-        passes = min(100, max(1, round(SHORTEST / seconds(1))))
-        return engine.lanes * len(rows) / min(seconds(passes) for _ in range(2))
+        warm = seconds(1)
+        passes = max(1, min(100, round(min(SHORTEST, patience.left) / warm)))
+        found = min(seconds(passes) for _ in range(2 if passes > 1 else 1))
+    draws = engine.lanes * size / (found + PYTHON)
+    patience.rate = max(patience.rate, draws)
+    return draws

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
-from smoothcert.sampling.batches import choose_batch, rate
+from smoothcert.sampling.batches import SIZES, Patience, choose_batch, fastest_batch, rate, require_room
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engine, Engines, HalvingEngine
 from smoothcert.sampling.engines.agreement import agree
@@ -19,10 +21,14 @@ from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.identity import Identity
 from smoothcert.sampling.separation import fault
 
-EAGER = ("torch", "torch+folded", "torch+folded+channels-last")
-FEW = 20  # batches that are run sooner than measured
-VARIANTS_PAY, EXPORT_PAYS, COMPILER_PAYS = 3.0, 30.0, 600.0  # seconds that the run would take without
-REPETITIONS = 3
+logger = logging.getLogger(__name__)
+FOLDED = ("torch+folded", "torch+folded+channels-last")
+UNMEASURED = "engine torch: too few draws to measure others"
+FEW = 20
+"""Batches of which two, to measure one, take a tenth."""
+
+CLOSE, TURNS = 1.25, 2
+"""Engines that are so nearly as fast as the fastest take so many more turns."""
 
 
 @dataclass(frozen=True)
@@ -55,37 +61,22 @@ def choose_engine(
 ) -> ThisProcess:
     """The engine and the batch that are asked for, or for "auto" the fastest for so many draws at inputs like x.
 
-    "auto" measures eager PyTorch and its variants; ONNX Runtime on the CPU when the run would otherwise take more than
-    half a minute, because an export takes seconds; the compiler when it would take more than ten minutes. What cannot
-    be built, or disagrees with eager PyTorch on noisy copies of x, is passed over. A run of a few seconds goes to
-    eager PyTorch as it is.
+    "auto" measures eager PyTorch, then its variants and on the CPU ONNX Runtime, each where its set-up can be expected
+    to fit into what choosing may take: a tenth of the run as estimated so far, and a minute at most. What cannot be
+    built, or disagrees with eager PyTorch on noisy copies of x, is passed over.
     """
+    patience = Patience(draws)
     if not isinstance(engines.model, torch.nn.Module):
         engine = engines.open()
-        return here(engines, name, choose_batch(batch, engine, x), f"engine {engine.identity}")
-    engine, eager = engines.open("torch" if name == "auto" else name), engines.open()
+        return here(engines, name, choose_batch(batch, engine, x, patience), f"engine {engine.identity}")
+    contest = _Contest(engines, x, batch, sigma, patience)
+    if name == "auto":
+        return contest.winner()
     # The compiler takes a minute for each batch shape: eager PyTorch finds the shape.
-    rows = choose_batch(batch, eager if name.startswith("compile") else engine, x)
-    contest = _Contest(engines, x, rows, sigma)
-    if name != "auto":
-        if name != "torch" and BF16 not in name:
-            contest.require(name)
-        return here(engines, name, rows, f"engine {name}")
-    if draws < FEW * rows or not contest.measure(["torch"]):
-        return here(engines, "torch", rows, "engine torch: too few draws to measure others")
-    cpu = eager.device.type == "cpu"
-    if contest.estimate(draws) > VARIANTS_PAY:
-        contest.measure(EAGER)
-        if cpu and torch.get_num_threads() > 1:
-            contest.measure([contest.best, *(f"{name}+lanes" for name in EAGER if "folded" in name)])
-    if cpu and contest.estimate(draws) > EXPORT_PAYS:
-        contest.measure([contest.best, "onnx"])
-    if contest.estimate(draws) > COMPILER_PAYS:
-        contest.measure([contest.best, "compile"])
-    best, winner = contest.best, engines.open(contest.best)
-    if best not in ("torch", "compile"):
-        rows = choose_batch(batch, winner, x)
-    return here(engines, best, rows, contest.reason())
+    rows = choose_batch(batch, engines.open("torch" if name.startswith("compile") else name), x, patience)
+    if name != "torch" and BF16 not in name:
+        contest.require(name, rows)
+    return here(engines, name, rows, f"engine {name}")
 
 
 def here(engines: Engines, name: str, batch: int, reason: str) -> ThisProcess:
@@ -94,65 +85,115 @@ def here(engines: Engines, name: str, batch: int, reason: str) -> ThisProcess:
     return ThisProcess(HalvingEngine(engine) if engine.device.type == "cuda" else engine, batch, reason)
 
 
-class _Contest:
-    """Engines for one module, timed side by side on one batch of noisy copies of x."""
+class _Entry(NamedTuple):
+    """How fast an engine was, at the batch that suits it."""
 
-    def __init__(self, engines: Engines, x: NDArray[np.float32], rows: int, sigma: float) -> None:
-        self.engines = engines
-        self.rates: dict[str, float] = {}
+    rate: float
+    batch: int
+
+
+class _Contest:
+    """Engines for one module, each timed at its own batch of inputs like x."""
+
+    def __init__(
+        self, engines: Engines, x: NDArray[np.float32], batch: int | str, sigma: float, patience: Patience
+    ) -> None:
+        self.engines, self.x, self.sigma, self.patience = engines, x, sigma, patience
+        self.sizes = (batch,) if isinstance(batch, int) else SIZES
+        self.entries: dict[str, _Entry] = {}
         self.failures: dict[str, str] = {}
-        try:
-            noise = torch.randn((rows, *x.shape), generator=torch.Generator().manual_seed(0))
-            self.rows = (torch.from_numpy(x) + sigma * noise).to(engines.open().device)
-        except RuntimeError as error:  # torch has no type of its own for memory of the CPU
-            reason = str(error).splitlines()[0]
-            raise InputError(
-                f"there is no memory for a batch of {rows:,} ({reason}): choose a smaller `batch`."
-            ) from None
 
     @property
     def best(self) -> str:
-        return max(self.rates, key=self.rates.__getitem__)
+        return max(self.entries, key=self.entries.__getitem__)
 
-    def estimate(self, draws: int) -> float:
-        """Seconds that the draws take with the fastest engine so far."""
-        return draws / self.rates[self.best]
+    def winner(self) -> ThisProcess:
+        """The fastest of those for which there is time."""
+        eager = self.engines.open()
+        require_room(self.sizes[0], eager, self.x)
+        if self.patience.draws < FEW * self.sizes[0] and len(self.sizes) == 1:
+            return here(self.engines, "torch", self.sizes[0], UNMEASURED)
+        self.entries["torch"] = self._measured(eager)
+        tried = [name for name in self._candidates(eager) if self._try(name)]
+        if not tried:
+            return here(self.engines, "torch", self.entries["torch"].batch, UNMEASURED)
+        self._take_turns()
+        best, name = self.entries[self.best], self.best
+        failed = "".join(f"; {name} was passed over ({why})" for name, why in self.failures.items())
+        reason = f"engine {name}: {best.rate:,.0f} draws a second in batches of {best.batch}{failed}"
+        return here(self.engines, name, best.batch, reason)
 
-    def measure(self, names: Iterable[str]) -> bool:
-        """Times those that work, in turns, so that all see the same machine; did all of them work?"""
-        working = [name for name in names if self._works(name)]
-        for _ in range(REPETITIONS):
-            for name in working:
-                engine = self.engines.open(name)
+    def _candidates(self, eager: Engine) -> tuple[str, ...]:
+        """Those that may be faster than eager PyTorch, the likeliest of those that are quickly built first."""
+        if eager.device.type != "cpu":
+            return (*reversed(FOLDED), "torch+channels-last")
+        if torch.get_num_threads() == 1:
+            return (*FOLDED, "onnx")
+        return (*(f"{name}+lanes" for name in FOLDED), "onnx")
+
+    def _try(self, name: str) -> bool:
+        """Enters the engine if there is time to build and to measure it; was there?"""
+        expected = self._set_up(name) + 3 * self.entries["torch"].batch / self.entries["torch"].rate
+        if expected > self.patience.left:
+            return False
+        if len(self.entries) + len(self.failures) == 1:
+            logger.info("choosing an engine: %s", self._said("torch"))
+        if self._works(name, self.entries["torch"].batch):
+            self.entries[name] = self._measured(self.engines.open(name))
+            logger.info("choosing an engine: %s", self._said(name))
+        return True
+
+    def _set_up(self, name: str) -> float:
+        """Seconds that it takes to build an engine, as a rule: to import the exporter, and for each part."""
+        assert isinstance(self.engines.model, torch.nn.Module)
+        parts = sum(1 for _ in self.engines.model.modules())
+        return 1.5 + parts / 60 if name == "onnx" else parts / 2000
+
+    def _said(self, name: str) -> str:
+        return f"{name} makes {self.entries[name].rate:,.0f} draws a second in batches of {self.entries[name].batch}"
+
+    def _measured(self, engine: Engine) -> _Entry:
+        batch, found = fastest_batch(engine, self.x, self.sizes, self.patience)
+        return _Entry(found, batch)
+
+    def _take_turns(self) -> None:
+        """The fastest once more, in turns, so that all see the same machine."""
+        close = [name for name, entry in self.entries.items() if CLOSE * entry.rate > self.entries[self.best].rate]
+        for name in TURNS * close if len(close) > 1 else []:
+            engine, entry = self.engines.open(name), self.entries[name]
+            if 3 * entry.batch * engine.lanes / entry.rate <= self.patience.left:
                 with engine.ready():
-                    self.rates[name] = max(rate(engine, self.rows), self.rates.get(name, 0.0))
-        return len(working) == len(list(names))
+                    again = rate(engine, self.x, entry.batch, self.patience)
+                self.entries[name] = max(entry, _Entry(again, entry.batch))
 
-    def require(self, name: str) -> None:
+    def require(self, name: str, rows: int) -> None:
         """Refuses an engine that was asked for and cannot be built, or computes something else."""
-        if not self._works(name) and self._works("torch"):
+        if not self._works(name, rows) and self._works("torch", rows):
             raise InputError(f"engine {name} cannot run this model ({self.failures[name]}): use engine torch.")
 
-    def reason(self) -> str:
-        rates = sorted(self.rates.items(), key=lambda item: -item[1])
-        text = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates)
-        failed = "".join(f"; {name} was passed over ({why})" for name, why in self.failures.items())
-        return f"engine {self.best}: draws a second were {text}{failed}"
-
-    def _works(self, name: str) -> bool:
-        if name in self.rates:
-            return True
+    def _works(self, name: str, rows: int) -> bool:
+        """Does it answer so many noisy copies of x as eager PyTorch does?"""
+        batch = self._noisy(rows)
         try:
-            self.engines.open(name)
-            output = self._run(name)
-            if name == "torch" or agree(output, self._run("torch")):
+            output = self._run(name, batch)
+            if name == "torch" or agree(output, self._run("torch", batch)):
                 return True
             self.failures[name] = "its scores differ from those of eager PyTorch"
         except Exception as error:
             self.failures[name] = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
         return False
 
-    def _run(self, name: str) -> torch.Tensor:
+    def _noisy(self, rows: int) -> torch.Tensor:
+        try:
+            noise = torch.randn((rows, *self.x.shape), generator=torch.Generator().manual_seed(0))
+            return (torch.from_numpy(self.x) + self.sigma * noise).to(self.engines.open().device)
+        except RuntimeError as error:  # torch has no type of its own for memory of the CPU
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"there is no memory for a batch of {rows:,} ({reason}): choose a smaller `batch`."
+            ) from None
+
+    def _run(self, name: str, batch: torch.Tensor) -> torch.Tensor:
         engine = self.engines.open(name)
         with engine.ready():
-            return engine(self.rows)
+            return engine(batch)

@@ -118,9 +118,9 @@ def _json(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
         text.write("\n ]\n}\n")
 
 
-def _samples(run: Run) -> dict[str, NDArray[np.int64]]:
+def _samples(run: Run) -> dict[str, NDArray[Any]]:
     """The counts by the names of their columns, where there are some."""
-    return {} if run.info.radii_only else {"selection": run.tally.selections, "estimation": run.tally.estimations}
+    return {} if run.voteless else {"selection": run.tally.selections, "estimation": run.tally.estimations}
 
 
 WRITERS: dict[str, Callable[[list[dict[str, Any]], Run, BinaryIO], None]] = {

@@ -307,9 +307,10 @@ class RunFile:
 
     @property
     def drawn(self) -> bool:
-        """Does it hold any votes that are committed or written?"""
+        """Does it hold any votes or claims that are committed or written?"""
         with sqlite_errors(self.path):
-            return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM votes)").fetchone()[0])
+            found = self._db.execute("SELECT EXISTS (SELECT 1 FROM votes) OR EXISTS (SELECT 1 FROM claims)")
+            return bool(found.fetchone()[0])
 
     def count_inputs(self) -> int:
         with sqlite_errors(self.path):

@@ -18,7 +18,7 @@ def run_html(run: Run) -> str:
     plan = run.plan
     title = (
         f"{escape(printable(str(run.path)))}: {len(run):,} of {counted(plan.selection.total, 'input')}, "
-        f"σ = {plan.classifier.sigma:g}"
+        f"{plan.classifier.sigma_in_words}"
     )
     if not len(run):
         return f"<div>{title}</div>"

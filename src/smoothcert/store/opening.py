@@ -36,6 +36,9 @@ READINGS = 4
 STEPS, STEPS_PER_BYTE, MOST_COLUMNS = 1 << 20, 32, 32
 """What SQLite may do with a file that is not known yet: steps of its machine, and columns of a table."""
 
+LOG_HEADER = 32
+"""The bytes before the first page of a log (SQLite's file format, section 4.1)."""
+
 ENDLESS = "rows without end"
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "9p"}
 
@@ -72,7 +75,8 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     """A connection that writes nothing, to one state of a file whose tables are ours.
 
     The log is read through the index of a living writer, else through one in memory; for that, too, there has to be a
-    file. A file in log mode that has no log is read as it is: nobody is writing it.
+    file. A file in log mode that has no log is read as it is: nobody is writing it. A log that ends with its header is
+    none, where a writer died between that and its first page: SQLite would wait for that page, and then give up.
     """
     real = path.resolve()
     if not real.is_file():
@@ -80,7 +84,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     check_companions(real)
     if real.stat().st_size == 0:  # SQLite would delete a log beside it
         raise Unused(f"{path} holds no run yet: certify into it first.")
-    if log_of(real).exists():
+    if log_of(real).exists() and log_of(real).stat().st_size != LOG_HEADER:
         _make_index(real)
         how = "mode=ro&readonly_shm=1"
     else:

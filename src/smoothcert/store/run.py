@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.bounds.method import candidates
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.checks import check_level
 from smoothcert.errors import InputError, RunError
-from smoothcert.plan import Plan, Tally
+from smoothcert.plan import Plan, Slopes, Tally
 from smoothcert.sampling.blocks import Claim
 from smoothcert.sampling.identity import Identity
 from smoothcert.store.counts import check_size
@@ -84,19 +85,20 @@ class Run:
 
     @cached_property
     def accuracies(self) -> Accuracies:
-        """Of the model alone, under noise, and smoothed, by the label votes of the complete inputs."""
+        """Of the model alone, under noise, and smoothed, by the votes of the complete inputs."""
         clean = float((self.clean == self.labels).mean()) if len(self) and (self.clean >= 0).all() else None
-        if self.info.radii_only or not len(self):
+        if self.voteless or not len(self):
             return Accuracies(clean, None, None)
-        selections = self.tally.selections
-        right = np.arange(self.plan.classifier.num_classes) == self.labels[:, None]  # none where the label is no class
-        noisy = float(((selections * right).sum(axis=1) / selections.sum(axis=1).clip(1)).mean())
-        votes = selections + self.tally.estimations
-        return Accuracies(clean, noisy, float((votes.argmax(axis=1) == self.labels).mean()))
+        selections, others = self.tally.selections, self.tally.others
+        chosen = candidates(selections) if others is None else others.candidates
+        known = (self.labels >= 0) & (self.labels < self.plan.classifier.num_classes)
+        right = np.where(known, selections[np.arange(len(self)), np.where(known, self.labels, 0)], 0)
+        noisy = float((right / selections.sum(axis=1).clip(1)).mean())
+        return Accuracies(clean, noisy, float((chosen == self.labels).mean()))
 
     @property
     def hint(self) -> str | None:
-        """What is wrong where the run is no better than chance."""
+        """What to do where the run is no better than chance, or noise takes a third of the accuracy."""
         return self.accuracies.hint(len(self), self.plan.classifier.num_classes)
 
     @property
@@ -112,8 +114,13 @@ class Run:
 
     @property
     def claimed(self) -> bool:
-        """Were the radii claimed as the draws ended (an adaptive run, an imported log), not computed from the votes?"""
-        return self.info.radii_only or self.plan.adaptive
+        """Were the radii claimed (an adaptive run, one without noise, an imported log), not computed from the votes?"""
+        return self.info.radii_only or bool(self.plan.question.draws.final)
+
+    @property
+    def voteless(self) -> bool:
+        """Are there radii only: without noise, or in an imported log?"""
+        return self.info.radii_only or self.plan.classifier.is_bare
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -141,7 +148,7 @@ class Run:
             complete, constants = file.tally(known, positions), file.constants()
         if self.claimed:
             complete.claims = [claims[record.position] for record in kept]
-        if self.info.radii_only:
+        if self.voteless:
             complete.seconds = np.array([claim.seconds for claim in complete.claims or []])
         others = complete.others
         if others and (others.candidates != others.named)[complete.draws[1] > 0].any():
@@ -170,7 +177,7 @@ class Run:
             raise RunError(f"{self.path} certifies nothing: {self.rejected}")
         question = self.plan.question
         method, alpha = question.method if method is None else method, question.alpha if alpha is None else alpha
-        asked = str(method), check_level(alpha), estimated, plain
+        asked = str(method), alpha if alpha == question.alpha else check_level(alpha), estimated, plain
         if asked not in self._known:
             self._known[asked] = self._certify(*asked)
         return self._known[asked]
@@ -182,29 +189,29 @@ class Run:
         try:
             classifier, question = plan.question.again(plan.classifier, method, alpha)
         except InputError as error:
-            if plan.adaptive:
+            if plan.question.draws.final:
                 raise InputError(f"{self.path} {error}, so certify again into a new file.") from None
             raise
-        constants = None if plain or question.lipschitz is None else self._constants(estimated)
-        if estimated and (constants is None or not plan.estimates):
+        slopes = None if plain or question.lipschitz is None else self._slopes(estimated)
+        if estimated and (slopes is None or not plan.estimates):
             raise InputError(f"{self.path} has no estimates for {method}: certify with `lipschitz` local for them.")
         return certificates(
             classifier,
             question,
             self.tally,
             noise_error=plan.noise_error,
-            constants=constants,
+            slopes=slopes,
             basis=ESTIMATED if estimated else PROVED,
             engine=plan.setting.engine if isinstance(plan.setting.engine, Identity) else None,
         )
 
-    def _constants(self, estimated: bool) -> NDArray[np.float64] | None:
-        """The ℓ2 constant of the scores for each input."""
+    def _slopes(self, estimated: bool) -> Slopes | None:
+        """How steep the scores are near each input."""
         if not estimated:
-            return None if self.plan.constant is None else np.full(len(self), self.plan.constant)
+            return self.plan.slopes(len(self))
         if np.isnan(self.constants).any():
             raise RunError(f"{self.path} has inputs without an estimated constant yet: let certify finish first.")
-        return self.constants
+        return Slopes(self.constants)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row each complete input: id, label, the facts of its certificate, correct, seconds, and in `clean` the

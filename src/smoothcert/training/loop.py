@@ -20,6 +20,7 @@ from smoothcert.training.configuration import Configuration, Epoch
 from smoothcert.training.margin import MarginLoss
 from smoothcert.training.network import run
 from smoothcert.training.objectives import Objective, Task
+from smoothcert.training.offset import OffsetLoss
 from smoothcert.training.pictures import Held, Pictures, as_floats
 from smoothcert.training.presets import PRESETS
 from smoothcert.training.state import Folder, State
@@ -43,8 +44,9 @@ class Loop:
         self.network, self.configuration = network or model, configuration
         self.objective, self.criterion, self.frozen = objective, criterion, frozen
         self.device = next(model.parameters()).device
-        # The slope of the margin loss is a product over the layers, and so are its gradients.
-        self.clips = objective.clips or isinstance(criterion, MarginLoss)
+        # The slope of the margin loss is a product over the layers, and so are its gradients; the offset loss divides
+        # by a small temperature.
+        self.clips = objective.clips or isinstance(criterion, MarginLoss | OffsetLoss)
         preset = PRESETS[configuration.preset]
         self.schedule = preset.schedule
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

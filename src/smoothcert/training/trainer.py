@@ -27,6 +27,7 @@ from smoothcert.training.network import (
     freeze,
 )
 from smoothcert.training.objectives import Macer
+from smoothcert.training.offset import OffsetLoss
 from smoothcert.training.pictures import Held, Streamed, spread, workers_for
 from smoothcert.training.presets import PRESETS
 
@@ -64,7 +65,7 @@ def train(
         raise InputError(
             f"crops and flips are for images, and inputs have the shape {rows.shape}: switch off `augment`."
         )
-    if isinstance(recipe.objective, Macer) and (arch == "liresnet" or recipe.temperature != 1):
+    if isinstance(recipe.objective, Macer) and (arch.startswith("liresnet") or recipe.temperature != 1):
         raise InputError(
             "macer has a cross entropy of its own, without `temperature` or margin: choose another `objective`."
         )
@@ -118,9 +119,11 @@ def open_training_data(spec: str, **how: Any) -> Dataset:
 
 
 def _criterion(model: nn.Module, configuration: Configuration) -> nn.Module:
-    """The margin loss of liresnet, the cross entropy of all others."""
+    """The margin or the offset loss of liresnet, the cross entropy of all others."""
     if not isinstance(model, LiResNet) or configuration.margin is None:
         return _CrossEntropy(configuration.temperature)
+    if model.orthogonal:
+        return OffsetLoss(model, configuration.margin, configuration.temperature)
     generator = generator_of(configuration.seed, "loss", 0, torch.device("cpu"))
     return MarginLoss(model, configuration.margin, generator, configuration.temperature)
 

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.soft import INTERVALS
 from smoothcert.certificate import PROVED
-from smoothcert.plan import Duels
+from smoothcert.plan import Duels, NoDraws
 from smoothcert.plan.tally import Fought
+from smoothcert.radii.margin import margins
 from smoothcert.radii.soft import SOFT_METHODS
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve, firsts
@@ -97,7 +98,7 @@ def _baseline(contents: Contents) -> dict[str, Any] | None:
 
 def _run(run: Run, sheets: Sheets | None, name: str) -> dict[str, Any]:
     votes = None
-    if not run.info.radii_only:
+    if not run.voteless:
         votes = [_most_voted(counts) for counts in run.tally.estimations]
     return {
         "name": printable(name),
@@ -169,7 +170,6 @@ def _made(run: Run) -> list[tuple[str, str]]:
     info, plan = run.info, run.plan
     classifier, question, setting, selection = plan.classifier, plan.question, plan.setting, plan.selection
     every = f" (1 in {selection.skip})" if selection.skip > 1 else ""
-    bound = "at most " if plan.adaptive else ""
     record = {
         "file": run.path.name,
         "command": info.command,
@@ -178,12 +178,9 @@ def _made(run: Run) -> list[tuple[str, str]]:
         "inputs": f"{info.data}, {len(run):,} of {selection.total:,}{every}",
         "classes": listed(classifier.num_classes, info.classes),
         "method": question.method,
-        "risk α": f"{question.alpha:g} per input",
+        "risk α": f"{question.alpha:g} per input" if question.alpha else "none: nothing is left to chance",
         "soft votes": plan.votes_in_words,
-        "noise": f"σ = {classifier.sigma:g}, {plan.noise_in_words}",
-        "draws": f"{question.n0:,} to select the class, {bound}{question.draws.most:,} to prove the radius, per input",
-        "votes": "not in the imported log, only radii" if info.radii_only else "kept in the file",
-        "seed": "" if setting.seed is None else str(setting.seed),
+        **_drawn(run),
         "preprocessing": selection.preprocessing,
         "engine": f"{setting.engine}, batches of {setting.batch}" if isinstance(setting.engine, Identity) else "",
         "classifier fingerprint": classifier.model,
@@ -193,9 +190,23 @@ def _made(run: Run) -> list[tuple[str, str]]:
     return [(key, value) for key, value in record.items() if value]
 
 
+def _drawn(run: Run) -> dict[str, str]:
+    """The noise and the votes behind the radii, or what there is instead."""
+    plan, question, seed = run.plan, run.plan.question, run.plan.setting.seed
+    if plan.classifier.is_bare:
+        return {"noise": "none", "ℓ2 constant of the scores": f"{plan.constant:.6g}, proved"}
+    bound = "at most " if plan.adaptive else ""
+    return {
+        "noise": f"σ = {plan.classifier.sigma:g}, {plan.noise_in_words}",
+        "draws": f"{question.n0:,} to select the class, {bound}{question.draws.most:,} to prove the radius, per input",
+        "votes": "not in the imported log, only radii" if run.info.radii_only else "kept in the file",
+        "seed": "" if seed is None else str(seed),
+    }
+
+
 def _about(method: str) -> str:
     """The first line of the file that holds the method, or of the function where one file holds several."""
-    homes = {**METHODS, **Duels.methods}
+    homes = {**METHODS, **Duels.methods, NoDraws.method: margins}
     home = inspect.getmodule(homes[method]) if method in homes else INTERVALS.get(method, SOFT_METHODS.get(method))
     return (home.__doc__ or "").splitlines()[0] if home else ""
 

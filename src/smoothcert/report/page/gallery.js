@@ -376,7 +376,9 @@ function drawGallery(curves) {
         : `The answer ${answer(here, curve.prediction[i])} (${outcome}) stays the same ` +
           `under every change smaller than ${size(curve.radius[i])}` +
           (curve.basis === "proved"
-            ? `; the risk that this is wrong is at most ${odds(curve.alpha)}.`
+            ? curve.alpha === 0
+              ? ", for certain."
+              : `; the risk that this is wrong is at most ${odds(curve.alpha)}.`
             : ", by an estimate, not a proof.");
     const rivals = curves
       .filter((other) => other.basis === curve.basis)

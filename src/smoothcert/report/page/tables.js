@@ -122,6 +122,17 @@ const accuracyRows = (curves) => [
 function meaning(box, curve) {
   const share = curve.share(data.headline),
     wrong = curve.wrong;
+  if (curve.alpha === 0) {
+    box.append(
+      h(
+        "div",
+        { class: "card" },
+        h("h3", {}, "Without noise"),
+        h("p", {}, "Nothing is left to chance: every proof holds, each of its input alone and of the network itself."),
+      ),
+    );
+    return;
+  }
   const start = data.runs.length > 1 ? `With ${curve.name}, a few` : "A few";
   box.append(
     h(

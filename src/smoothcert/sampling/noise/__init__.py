@@ -1,9 +1,11 @@
 """Kinds of noise: what is drawn for a key around an input, and how far it is from what the proof wants."""
 
+from smoothcert.checks import NO_NOISE
 from smoothcert.sampling.noise.base import Centre, Noise, Piece
 from smoothcert.sampling.noise.first import FirstGaussian, FirstGrid
 from smoothcert.sampling.noise.gaussian import Gaussian
 from smoothcert.sampling.noise.grid import Grid
+from smoothcert.sampling.noise.silence import Silence
 
 __all__ = ["STREAM", "STREAMS", "Centre", "Gaussian", "Grid", "Noise", "Piece", "open_noise"]
 
@@ -17,6 +19,8 @@ def open_noise(name: str, sigma: float, levels: int | None, stream: int = STREAM
 
     Streams of version 1 depend on the type of device that draws.
     """
+    if name == NO_NOISE:
+        return Silence()
     steps = 255 if levels is None else levels
     if stream == 1:
         return FirstGaussian(sigma, device) if name == "gaussian" else FirstGrid(sigma, steps, device)

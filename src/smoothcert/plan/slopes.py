@@ -1,0 +1,61 @@
+"""How steep the scores are, as the kinds of votes need it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InputError
+
+Floats = NDArray[np.float64]
+Kept = tuple[tuple[float, ...], ...]
+MOST_CLASSES = 256
+"""Up to so many classes a plan keeps a constant for each pair, of more the largest for each class."""
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """`scores[i]` is the ℓ2 constant of the vector of scores near input i, and `pairs[k, j]` that of `f_k − f_j`
+    anywhere, where it is known; otherwise it is at most √2 times the former.
+
+    Where they are `of_shares`, the constants are those of each class's share of a vote itself.
+    """
+
+    scores: Floats
+    pairs: Floats | None = None
+    of_shares: bool = False
+
+    def rows(self, some: slice) -> Slopes:
+        """Those of some inputs."""
+        return replace(self, scores=self.scores[some])
+
+    def against(self, classes: NDArray[np.int64], num_classes: int) -> Floats:
+        """The constants (m, c) of `f_k − f_j`, k the class of each input, for every j."""
+        if self.pairs is None:
+            return np.repeat(math.sqrt(2) * self.scores[:, None], num_classes, axis=1)
+        return np.asarray(self.pairs[classes])
+
+    def widest(self, num_classes: int) -> Floats:
+        """The largest constant (m, c) of `f_k − f_j` over all j, for every k."""
+        if self.pairs is None:
+            return np.repeat(math.sqrt(2) * self.scores[:, None], num_classes, axis=1)
+        return np.repeat(self.pairs.max(axis=1)[None], len(self.scores), axis=0)
+
+
+def kept(pairs: Floats) -> Kept:
+    """The constants of pairs as a plan keeps them."""
+    rows = pairs if len(pairs) <= MOST_CLASSES else pairs.max(axis=1)[None]
+    return tuple(map(tuple, rows.tolist()))
+
+
+def between(pairs: Kept, num_classes: int) -> Floats | None:
+    """The constants of pairs that a plan keeps, (c, c): of two classes, no more than the largest of either."""
+    if not pairs:
+        return None
+    rows = np.array(pairs) if len({len(row) for row in pairs}) == 1 else np.empty(0)
+    if rows.shape not in ((1, num_classes), (num_classes, num_classes)) or (rows < 0).any():
+        raise InputError("constants of pairs are kept for all classes, and are not negative.")
+    return rows if len(rows) == num_classes else np.minimum.outer(rows[0], rows[0])
