@@ -11,10 +11,11 @@ from smoothcert import ABSTAIN, InputError, LipschitzClassifier, SmoothedClassif
 from smoothcert.attacks import search_run
 from smoothcert.certification import bare
 from smoothcert.data import digits
-from smoothcert.lipschitz.constant import steepness
+from smoothcert.lipschitz.constant import Steepness, steepness
 from smoothcert.models import load_model
 from smoothcert.plan import Classifier, Question
 from smoothcert.radii import margins
+from smoothcert.sampling.engines import Engines
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.export import export_run
 from smoothcert.store.shards import merge_runs
@@ -26,9 +27,14 @@ def network():
 
 
 @pytest.fixture(scope="module")
-def run(network, tmp_path_factory):
+def classifier(network):
+    return LipschitzClassifier(network, input_shape=(1, 8, 8), num_classes=10)
+
+
+@pytest.fixture(scope="module")
+def run(classifier, tmp_path_factory):
     path = tmp_path_factory.mktemp("bare") / "run.smoothcert"
-    return LipschitzClassifier(network, num_classes=10).certify_dataset(digits(train=False), out=path, limit=40)
+    return classifier.certify_dataset(digits(train=False), out=path, limit=40)
 
 
 def linear(rows, bias=None):
@@ -42,7 +48,7 @@ def linear(rows, bias=None):
 def test_of_a_linear_network_the_radius_is_the_distance_to_the_nearest_boundary():
     """Up to the allowance for rounding, with the rows of the last layer; with √2 ‖W‖ it would be far less."""
     rows, x = [[3.0, 0.0], [2.0, 1.0], [-4.0, 0.0]], np.array([2.0, 0.5], dtype=np.float32)
-    certificate = LipschitzClassifier(linear(rows), num_classes=3).certify(x)
+    certificate = LipschitzClassifier(linear(rows), input_shape=(2,), num_classes=3).certify(x)
     w = np.array(rows)
     distance = min((w[0] - w[j]) @ x / np.linalg.norm(w[0] - w[j]) for j in (1, 2))
     assert certificate.prediction == 0
@@ -52,14 +58,16 @@ def test_of_a_linear_network_the_radius_is_the_distance_to_the_nearest_boundary(
 
 
 def test_it_states_what_is_certain():
-    certificate = LipschitzClassifier(linear([[1.0, 0.0], [0.0, 1.0]]), num_classes=2).certify([1.0, 0.0])
+    certificate = LipschitzClassifier(linear([[1.0, 0.0], [0.0, 1.0]]), input_shape=(2,), num_classes=2).certify(
+        [1.0, 0.0]
+    )
     assert (certificate.alpha, certificate.n0, certificate.n, certificate.sigma) == (0, 0, 0, 0)
     assert (certificate.basis, certificate.noise, certificate.level) == ("proved", "none", 0)
 
 
 def test_margins_within_the_allowance_prove_nothing():
     twice = linear([[1.0, 0.0], [1.0 + 2**-22, 0.0]])
-    certificate = LipschitzClassifier(twice, num_classes=2).certify([1.0, 0.0])
+    certificate = LipschitzClassifier(twice, input_shape=(2,), num_classes=2).certify([1.0, 0.0])
     assert (certificate.prediction, certificate.radius) == (ABSTAIN, 0.0)
 
 
@@ -67,13 +75,121 @@ def test_the_allowance_grows_with_the_rounding_that_is_measured():
     """Large terms that cancel: float32 errs by more than ε times the scores."""
     cancelling = linear([[2.0**20, -(2.0**20)], [0.0, 0.0]], [1.0, 0.0])
     x = np.array([1 / 3, 1 / 3 - 2e-8], dtype=np.float32)
-    made = bare.Bare.of(LipschitzClassifier(cancelling, num_classes=2)._engines, (2,), np.ones((2, 2)))
-    answers = made([x])
+    made = bare.Bare.of(Engines(cancelling), (2,), Steepness(1.0, np.ones((2, 2))))
     batch = torch.from_numpy(x)[None]
     exact = made.twin(batch.double()).detach().numpy()
     error = np.abs(cancelling(batch).detach().numpy() - exact).max()
     margin = abs(exact[0, 0] - exact[0, 1])
-    assert answers.radii[0] <= max(margin - 2 * bare.ROUNDING * error, 0)
+    assert made([x]).radii[0] <= max(margin - 2 * bare.ROUNDING * error, 0)
+
+
+def flipped(classifier, xs):
+    """How many points just inside the radius, straight towards the boundary of a linear network, are of another
+    class."""
+    rows = classifier.model[-1].weight.detach().double().numpy()
+    flips = 0
+    for x, c in zip(xs, classifier.certify_batch(xs), strict=True):
+        if c.prediction == ABSTAIN:
+            continue
+        way = rows[1 - c.prediction] - rows[c.prediction]
+        inside = x.astype(np.float64) + c.radius * (1 - 1e-9) * way.reshape(x.shape) / np.linalg.norm(way)
+        flips += np.linalg.norm(inside - x) < c.radius and classifier.predict(inside) != c.prediction
+    return flips
+
+
+def test_rounding_flips_no_linear_network_inside():
+    """In float32 some of these would flip: their boundary is met to the last digit."""
+    torch.manual_seed(0)
+    xs = np.random.default_rng(0).integers(0, 256, (100, 3072)).astype(np.float32) / np.float32(255)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3072, 2))
+    assert flipped(LipschitzClassifier(network, input_shape=(3072,), num_classes=2), list(xs)) == 0
+
+
+def test_rounding_flips_no_standardised_network_inside():
+    """A mean far above the deviation loses most digits of float32."""
+
+    class Standardise(nn.Module):
+        def forward(self, x):
+            return x * 0.01 + -41_000.0
+
+    torch.manual_seed(1)
+    xs = np.random.default_rng(1).normal(4.1e6, 100.0, (200, 6)).astype(np.float32)
+    network = nn.Sequential(nn.Flatten(), Standardise(), nn.Linear(6, 2))
+    assert flipped(LipschitzClassifier(network, input_shape=(6,), num_classes=2), list(xs)) == 0
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-5, 1e-3])
+def test_rows_that_are_nearly_equal_have_a_radius_that_holds(apart):
+    """A bias that float32 would lose far away decides."""
+    rows = np.random.default_rng(2).normal(size=(2, 16))
+    rows[1] = rows[0] + apart * rows[1]
+    network = LipschitzClassifier(linear(rows.tolist(), [0.0, 0.1]), input_shape=(16,), num_classes=2)
+    x = np.zeros(16)
+    radius = network.certify(x).radius
+    away = np.random.default_rng(3).normal(size=(2000, 16))
+    away *= (radius * (1 - 1e-12) / np.linalg.norm(away, axis=1))[:, None]
+    assert set(network.predict_batch(list(away))) == {1}
+
+
+def test_what_is_done_to_the_module_later_changes_nothing():
+    """A plain number in a module is no weight, and none that a fingerprint of weights would see."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.steep = nn.Linear(2, 2), 1.0
+            self.flat = torch.ones(2)
+
+        def forward(self, x):
+            return self.first(x) + self.steep * self.flat * torch.relu(x - 1)
+
+    torch.manual_seed(0)
+    module = Scaled()
+    network = LipschitzClassifier(module, input_shape=(2,), num_classes=2)
+    xs = [np.zeros(2), np.array([0.3, -2.0])]
+    before, classes = network.certify_batch(xs), network.predict_batch([x + 2 for x in xs])
+    module.steep, module.flat = 200.0, -torch.ones(2)
+    with torch.no_grad():
+        module.first.weight.mul_(-3)
+    assert network.certify_batch(xs) == before
+    assert network.predict_batch([x + 2 for x in xs]) == classes
+    anew = LipschitzClassifier(module, input_shape=(2,), num_classes=2)
+    assert (anew.pair_constants.max() > 10 * network.pair_constants.max()).all()
+
+
+class _HeadInFloat32(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x.float(), self.weight.float(), self.bias.float()).to(x.dtype)
+
+
+def test_a_network_that_leaves_float64_on_the_way_is_refused():
+    network = LipschitzClassifier(_HeadInFloat32(784, 2), input_shape=(784,), num_classes=2)
+    for ask in (network.certify, network.predict):
+        with pytest.raises(InputError, match="does not run in float64"):
+            ask(np.zeros(784))
+
+
+def test_torch_set_to_shorter_products_is_refused_each_time():
+    network = LipschitzClassifier(linear([[1.0, 0.0], [0.0, 1.0]]), input_shape=(2,), num_classes=2)
+    network.certify([1.0, 0.0])
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(InputError, match="whose steps no Lipschitz constant bounds"):
+            network.certify([1.0, 0.0])
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_a_module_in_float64_is_certified_too():
+    certificate = LipschitzClassifier(linear([[1.0], [0.0]]).double(), input_shape=(1,), num_classes=2).certify([0.5])
+    assert certificate.radius == pytest.approx(0.5, rel=1e-4)
+
+
+def test_an_input_of_another_shape_is_refused():
+    network = LipschitzClassifier(linear([[1.0], [2.0]]), input_shape=(1,), num_classes=2)
+    with pytest.raises(InputError, match="an input has shape"):
+        network.certify(np.zeros((1, 1)))
 
 
 def test_the_least_over_all_rivals_not_the_runner_up():
@@ -102,10 +218,8 @@ def test_no_difference_of_scores_is_steeper_than_its_constant(network):
     assert (slopes.max(axis=0) <= pairs + 1e-6).all()
 
 
-def test_a_run_holds_what_certify_says(run, network):
-    direct = LipschitzClassifier(network, num_classes=10).certify_batch(
-        [digits(train=False)[i].array for i in range(40)]
-    )
+def test_a_run_holds_what_certify_says(run, classifier):
+    direct = classifier.certify_batch([digits(train=False)[i].array for i in range(40)])
     stored = run.certificates()
     assert [(c.prediction, c.radius) for c in stored] == [(c.prediction, c.radius) for c in direct]
     assert (run.clean == [c.prediction for c in stored]).all()
@@ -120,8 +234,8 @@ def test_no_attack_succeeds_inside(run, network):
     assert (found.searched, found.violations, found.false_alarms) == (40, [], 0)
 
 
-def test_it_goes_on_where_it_was_stopped(run, network, tmp_path):
-    path, classifier = tmp_path / "stopped.smoothcert", LipschitzClassifier(network, num_classes=10)
+def test_it_goes_on_where_it_was_stopped(run, classifier, tmp_path):
+    path = tmp_path / "stopped.smoothcert"
 
     def stop(inputs, done):
         raise KeyboardInterrupt
@@ -131,13 +245,13 @@ def test_it_goes_on_where_it_was_stopped(run, network, tmp_path):
     assert 0 < len(open_run(path)) < 40
     again = classifier.certify_dataset(digits(train=False), out=path, limit=40)
     assert [c.radius for c in again.certificates()] == [c.radius for c in run.certificates()]
-    other = LipschitzClassifier(linear([[1.0] * 64] * 10), num_classes=10)
+    other = LipschitzClassifier(linear([[1.0] * 64] * 10), input_shape=(1, 8, 8), num_classes=10)
     with pytest.raises(InputError, match="another model"):
         other.certify_dataset(digits(train=False), out=path, limit=40)
 
 
-def test_shards_are_merged_into_the_run(run, network, tmp_path):
-    classifier, parts = LipschitzClassifier(network, num_classes=10), []
+def test_shards_are_merged_into_the_run(run, classifier, tmp_path):
+    parts = []
     for i in (1, 2):
         parts.append(tmp_path / f"{i}.smoothcert")
         classifier.certify_dataset(digits(train=False), out=parts[-1], limit=40, shard=(i, 2))
@@ -174,12 +288,12 @@ class _Halves(nn.Module):
 )
 def test_what_has_no_product_is_refused_in_a_sentence(model, said):
     with pytest.raises(InputError, match=said):
-        LipschitzClassifier(model, num_classes=3).certify(np.zeros((1, 2, 2), dtype=np.float32))
+        LipschitzClassifier(model, input_shape=(1, 2, 2), num_classes=3).certify(np.zeros((1, 2, 2), dtype=np.float32))
 
 
 def test_a_wrong_number_of_classes_is_refused():
     with pytest.raises(InputError, match="pass `num_classes` 2"):
-        LipschitzClassifier(linear([[1.0], [2.0]]), num_classes=3).certify([1.0])
+        LipschitzClassifier(linear([[1.0], [2.0]]), input_shape=(1,), num_classes=3).certify([1.0])
 
 
 def test_without_noise_is_said_of_both_nouns_or_of_neither():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert.bounds.prediction import ABSTAIN
-from smoothcert.checks import MOST_DRAWS, check_counts, check_whole, less_error
+from smoothcert.checks import MOST_DRAWS, check_counts, check_tally, check_whole, less_error
 from smoothcert.errors import InputError
 from smoothcert.plan import ESTIMATED, PROVED, Classifier, Duels, FixedN, Labels, Question, Slopes, Tally
 from smoothcert.plan.tally import Fought
@@ -197,7 +197,7 @@ def certify_duels(
     True
     """
     n = check_whole("n", n, 1, MOST_DRAWS)
-    (lost,) = check_counts([losses], "losses")
+    (lost,) = check_tally([losses], "losses")
     k = check_whole("candidate", candidate, 0, len(lost) - 1)
     if lost[k] or lost.max() > n:
         raise InputError(f"losses must lie between 0 and n = {n}, with none of the candidate to itself.")

@@ -103,6 +103,14 @@ def check_noise(name: Any, levels: Any) -> None:
 
 def check_counts(counts: ArrayLike | Sequence[ArrayLike], name: str) -> NDArray[np.int64]:
     """Vote counts (m, c) with at least two classes and at least one vote a row."""
+    array = check_tally(counts, name)
+    if (array.sum(axis=1) == 0).any():
+        raise InputError(f"{name} counts of an input are all zero: draw at least one sample.")
+    return array
+
+
+def check_tally(counts: ArrayLike | Sequence[ArrayLike], name: str) -> NDArray[np.int64]:
+    """Whole numbers (m, c) from 0 on, for at least two classes."""
     try:
         array = np.asarray(counts)
     except ValueError:
@@ -113,6 +121,6 @@ def check_counts(counts: ArrayLike | Sequence[ArrayLike], name: str) -> NDArray[
         raise InputError(f"{name} counts must be integers, got {array.dtype}: pass votes, not shares.")
     if (array < 0).any():
         raise InputError(f"{name} counts must not be negative: pass the votes of each class.")
-    if (array.sum(axis=1) == 0).any():
-        raise InputError(f"{name} counts of an input are all zero: draw at least one sample.")
+    if (array > MOST_DRAWS).any():
+        raise InputError(f"{name} counts must be at most {MOST_DRAWS}: pass the votes of each class.")
     return array.astype(np.int64)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smoothcert.certificate import Certificate, certificates
 from smoothcert.certification import Care, certify_into
-from smoothcert.certification.bare import ROWS, Answers, Bare
+from smoothcert.certification.bare import ROWS, Bare, exact_copy, exact_scores
 from smoothcert.certification.drawing import OnProgress
 from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import require_precision
+from smoothcert.checks import check_whole
 from smoothcert.classifier import as_input
 from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
-from smoothcert.lipschitz.constant import NEEDS_LAYERS, steepness
-from smoothcert.modules import Model, require_module
+from smoothcert.lipschitz.constant import NEEDS_LAYERS, Steepness, steepness
+from smoothcert.modules import Model, device_of, evaluated, require_module
 from smoothcert.options import keywords, make
 from smoothcert.plan import Classifier, Plan, Question, Selection, Setting, Tally
+from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engines
 from smoothcert.store.run import Run
 
@@ -29,24 +34,25 @@ SETTING = Setting(engine="torch", batch=ROWS, seed=0)
 
 
 class LipschitzClassifier:
-    """The network itself: the class of its largest score.
+    """The network itself, computed in float64: the class of its largest score.
 
     Its certificates need no noise, no draws and no α. With `K_kj` a proved bound of the ℓ2 constant of `f_k − f_j`, the
     class k of x stays the largest within
 
         R = min_j (f_k(x) − f_j(x) − 2A) / K_kj,
 
-    A an allowance for what float32 rounds (`certification.bare`). `K_kj = L′ ‖w_k − w_j‖` where the last layer is
-    linear with rows w, and L′ the product of all before it; otherwise √2 times the product of all layers.
+    A an allowance for rounding (`certification.bare`). `K_kj = L′ ‖w_k − w_j‖` where the last layer is linear with rows
+    w, and L′ the product of all before it; otherwise √2 times the product of all layers. The network is copied as it is
+    now: what is done to the module afterwards changes nothing here.
 
     It pays for networks that are trained to have small constants; for others R is hardly above 0, and noise is better.
     """
 
-    def __init__(self, model: Model | Engines, *, num_classes: int) -> None:
-        self._engines = model if isinstance(model, Engines) else Engines(model)
-        require_module(self._engines.model, NEEDS_LAYERS)
+    def __init__(self, model: Model | Engines, *, input_shape: Sequence[int], num_classes: int) -> None:
+        given = model.model if isinstance(model, Engines) else model
+        self._engines = Engines(_copied(require_module(given, NEEDS_LAYERS)))
+        self.input_shape = tuple(check_whole("input_shape", side, 1) for side in input_shape)
         self.classifier = Classifier.bare(num_classes)
-        self._made_for: tuple[tuple[int, ...], str] | None = None
 
     @property
     def model(self) -> Model:
@@ -56,17 +62,24 @@ class LipschitzClassifier:
     def num_classes(self) -> int:
         return self.classifier.num_classes
 
+    @property
+    def pair_constants(self) -> NDArray[np.float64]:
+        """`K_kj` (c, c), proved; 0 where k = j."""
+        return self._steepness.pairs.copy()
+
     def certify(self, x: Any) -> Certificate:
         """The radius around x within which the network provably keeps its class."""
         return self.certify_batch([x])[0]
 
     def certify_batch(self, xs: Sequence[Any]) -> list[Certificate]:
         """One certificate for each of xs."""
-        found = list(self._answers(xs))
+        identity = self._engines.open().identity
+        require_precision(Question.without_noise(), identity)
+        module, proved = require_module(self.model, NEEDS_LAYERS), self._steepness
+        found = map(Bare(module, self._twin, self._engines.open(), proved), self._batches(xs))
         claims = [answers.claim(0, row) for answers in found for row in range(len(answers.radii))]
         nothing = np.zeros((len(claims), self.num_classes), dtype=np.int64)
         tally = Tally(nothing, nothing, np.zeros(len(claims)), claims=claims)
-        identity = self._engines.open().identity
         return certificates(self.classifier, Question.without_noise(), tally, engine=identity)
 
     @keywords(Selection)
@@ -90,32 +103,47 @@ class LipschitzClassifier:
         return certify_into(Path(out), self._engines, dataset, plan, 0, care)
 
     def predict(self, x: Any) -> int:
-        """The network's class at x, as its engine computes it."""
+        """The network's class at x, in float64."""
         return self.predict_batch([x])[0]
 
     def predict_batch(self, xs: Sequence[Any]) -> list[int]:
         """`predict` for each of xs."""
-        engine, found = self._engines.open(), list[int]()
-        with engine.ready():
-            for start in range(0, len(xs), ROWS):
-                batch = np.stack([as_input(x).array for x in xs[start : start + ROWS]])
-                found += engine(torch.from_numpy(batch).to(engine.device)).argmax(dim=1).tolist()
-        return found
+        return [int(k) for batch in self._batches(xs) for k in exact_scores(self._twin, batch).argmax(axis=1)]
 
-    def _answers(self, xs: Sequence[Any]) -> Iterator[Answers]:
-        arrays = [as_input(x).array for x in xs]
-        if len({array.shape for array in arrays}) > 1:
-            raise InputError("the inputs have several shapes: bring all inputs to one shape.")
-        for start in range(0, len(arrays), ROWS):
-            yield self._bare(arrays[0].shape)(arrays[start : start + ROWS])
+    @cached_property
+    def _twin(self) -> torch.nn.Module:
+        return exact_copy(require_module(self.model, NEEDS_LAYERS), self.input_shape)
 
-    def _bare(self, shape: tuple[int, ...]) -> Bare:
-        """The network with its constants, proved once for each shape and anew where its weights have changed."""
-        wanted = shape, self._engines.open().fingerprint
-        if self._made_for != wanted:
-            require_precision(Question.without_noise(), self._engines.open().identity)
-            pairs = steepness(self.model, shape).pairs
-            if len(pairs) != self.num_classes:
-                raise InputError(f"the model returns {len(pairs)} scores: pass `num_classes` {len(pairs)}.")
-            self._proved, self._made_for = Bare.of(self._engines, shape, pairs), wanted
-        return self._proved
+    @cached_property
+    def _steepness(self) -> Steepness:
+        proved = steepness(self.model, self.input_shape)
+        if len(proved.pairs) != self.num_classes:
+            raise InputError(f"the model returns {len(proved.pairs)} scores: pass `num_classes` {len(proved.pairs)}.")
+        return proved
+
+    def _batches(self, xs: Sequence[Any]) -> Iterator[list[NDArray[Any]]]:
+        arrays = [_exact(x) for x in xs]
+        for array in arrays:
+            if array.shape != self.input_shape:
+                raise InputError(f"an input has shape {array.shape}, and `input_shape` is {self.input_shape}.")
+        return (arrays[start : start + ROWS] for start in range(0, len(arrays), ROWS))
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy that nobody else has, in evaluation mode; on the CPU where the device has no float64."""
+    try:
+        own = copy.deepcopy(evaluated(module))
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"the model cannot be copied ({reason}), and a proof is of a network that nobody changes: let it be one "
+            f"that copy.deepcopy takes."
+        ) from error
+    return own.cpu() if device_of(own).type == "mps" else own
+
+
+def _exact(x: Any) -> NDArray[Any]:
+    """x as it is: float64 is not rounded, which would move it."""
+    array = as_input(x).array
+    raw = x if isinstance(x, Input) else np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+    return raw if isinstance(raw, np.ndarray) and raw.dtype == np.float64 else array

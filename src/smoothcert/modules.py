@@ -30,6 +30,12 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return next((t.device for t in (*module.parameters(), *module.buffers())), torch.device("cpu"))
 
 
+def as_weights(module: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """x where the module's weights are, and in their floating type."""
+    like = (t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point())
+    return x.to(next(like, torch.empty(0)))
+
+
 def batch_statistics(module: torch.nn.Module) -> str | None:
     """The name of the first batch norm that takes its statistics from the batch though the module is evaluating."""
     norms = ((name, m) for name, m in evaluated(module).named_modules() if isinstance(m, _BatchNorm))

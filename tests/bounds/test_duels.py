@@ -21,6 +21,12 @@ def test_the_radius_is_that_of_the_worst_duel():
     assert (certificate.method, certificate.votes, certificate.basis) == ("duels", "duels", "proved")
 
 
+def test_a_candidate_that_lost_no_duel_has_the_largest_radius():
+    best = certify_duels([0, 0, 0], 10_000, candidate=0, sigma=0.5).radius
+    assert best == pytest.approx(0.5 * special.ndtri(0.001 ** (1 / 10_000)))
+    assert best > certify_duels([0, 1, 0], 10_000, candidate=0, sigma=0.5).radius > 0
+
+
 @pytest.mark.parametrize("losses", [[0, 500], [0, 1_000], [0, 480]])
 def test_a_duel_that_is_not_won_proves_nothing(losses):
     certificate = certify_duels(losses, 1_000, candidate=0, sigma=0.5)
@@ -35,6 +41,7 @@ def test_a_duel_that_is_not_won_proves_nothing(losses):
         ([1, 5], 10, 0, "none of the candidate to itself"),
         ([0, 5], 10, 2, "candidate must be"),
         ([0, -1], 10, 0, "losses"),
+        (np.array([0, 2**64 - 5], dtype=np.uint64), 100, 0, "losses"),
         ([0], 10, 0, "losses"),
         ([0, 0.5], 10, 0, "losses"),
     ],

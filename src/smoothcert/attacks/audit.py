@@ -136,7 +136,7 @@ def search_run(
     if (dataset.fingerprint, dataset.preprocessing) != (plan.selection.data, plan.selection.preprocessing):
         raise InputError(f"{run.path} is a run on other data (files, `resize` or `crop` differ): pass the same.")
     certified = [(r, c) for r, c in zip(run.inputs, run.certificates(), strict=True) if not c.abstained][:limit]
-    attacked = _attacked(engines, plan, seed)
+    attacked = _attacked(engines, plan, dataset.shape, seed)
     violations: list[Violation] = []
     for start in range(0, len(certified), CHUNK):
         chunk = certified[start : start + CHUNK]
@@ -156,10 +156,12 @@ def search_run(
     return Search(len(certified), violations, 0.0 if plan.classifier.is_bare else alpha)
 
 
-def _attacked(engines: Engines, plan: Plan, seed: int) -> SmoothedClassifier | LipschitzClassifier:
+def _attacked(
+    engines: Engines, plan: Plan, shape: tuple[int, ...], seed: int
+) -> SmoothedClassifier | LipschitzClassifier:
     """The classifier of the run."""
     if plan.classifier.is_bare:
-        return LipschitzClassifier(engines, num_classes=plan.classifier.num_classes)
+        return LipschitzClassifier(engines, input_shape=shape, num_classes=plan.classifier.num_classes)
     smoothing = {name: value for name, value in vars(plan.classifier).items() if name != "model"}
     engine, rows = name_of(plan.setting.machine), plan.setting.rows
     return SmoothedClassifier(engines, **smoothing, engine=engine, batch=rows, seed=seed)

@@ -33,6 +33,7 @@ from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.data import Dataset
 from smoothcert.errors import RunError
 from smoothcert.leaving import before_leaving
+from smoothcert.lipschitz.constant import Steepness
 from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engines
@@ -132,7 +133,8 @@ def _certify(file: RunFile, machine: Machine, engines: Engines, reader: Reader, 
     complete(file, reader, plan.selection)
     inputs = Inputs(file, reader, plan.selection.rows(reader.dataset))
     if plan.classifier.is_bare:
-        bare = Bare.of(engines, reader.dataset.shape, plan.known_pairs)
+        assert plan.constant is not None
+        bare = Bare.of(engines, reader.dataset.shape, Steepness(plan.constant, plan.known_pairs))
         claim_margins(file, bare, inputs, plan.selection.total, care.on_progress)
         return
     job = job_of(plan.classifier, plan.setting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.certification.drawing import OnProgress
 from smoothcert.errors import InputError, RunError
-from smoothcert.lipschitz.constant import NEEDS_LAYERS
+from smoothcert.lipschitz.constant import NEEDS_LAYERS, Steepness
 from smoothcert.lipschitz.tripwire import doubled, points
-from smoothcert.modules import evaluated, require_module
+from smoothcert.modules import as_weights, evaluated, require_module
 from smoothcert.radii.margin import margins
 from smoothcert.sampling.blocks import Claim, Input
 from smoothcert.sampling.engines import Engine, Engines
@@ -29,10 +29,12 @@ ROUNDING = 8
 """How many times the rounding that is measured at an input, or expected of so many operations, is allowed for."""
 
 EPS = float(torch.finfo(torch.float32).eps)
+EPS_FAR = 2.0**-32
+"""What float64 is allowed to lose of scores that grow with the distance: two million times its ε."""
 
 
 class Answers(NamedTuple):
-    """The model's class of each input, the radius around it (0 where float32 may not tell its class), in this time."""
+    """The model's class of each input, the radius around it (0 where rounding may decide its class), in this time."""
 
     classes: NDArray[np.int64]
     radii: NDArray[np.float64]
@@ -45,43 +47,62 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True)
 class Bare:
-    """A network as the engine runs it, the same in float64, and the constants of `f_k − f_j`.
+    """A network in float64, which is what is certified; the same as the engine runs it, and what is proved of both.
 
-    The constants are of the network in real numbers, whose scores float64 gives; the network in use rounds to float32.
-    Its scores are assumed to be within A of those in real numbers everywhere in the ball, where A is `ROUNDING` times
-    the larger of the difference that is measured at the input itself and of `ε · max |score|` for each module inside.
-    At x + δ its margin is then at least that of float64 at x less 2A less `K_kj ‖δ‖`.
+    Its margins are lowered by 2A, where A is `ROUNDING` times the larger of what float32 makes of the scores at the
+    input itself, and of `ε · max |score|` for each module inside; and by `2 EPS_FAR L ‖δ‖`, L the constant of the
+    scores, since scores may grow with the distance. Both are far more than float64 rounds. A network that is run in
+    float32 has the same class in the ball if its scores are within A of those in float64 there.
     """
 
-    engine: Engine
+    module: torch.nn.Module
     twin: torch.nn.Module
-    pairs: NDArray[np.float64]
+    engine: Engine
+    steepness: Steepness
 
     @classmethod
-    def of(cls, engines: Engines, shape: tuple[int, ...], pairs: NDArray[np.float64]) -> Bare:
+    def of(cls, engines: Engines, shape: tuple[int, ...], steepness: Steepness) -> Bare:
         """A module that cannot be run in float64 is refused."""
-        module = evaluated(require_module(engines.model, NEEDS_LAYERS))
-        twin = doubled(module, points(module, shape))
-        if twin is None:
-            raise InputError(
-                "the model cannot be run in float64, by which its rounding is measured: let it compute in the type of "
-                "its input."
-            )
-        return cls(engines.open(), twin, pairs)
+        module = require_module(engines.model, NEEDS_LAYERS)
+        return cls(module, exact_copy(module, shape), engines.open(), steepness)
 
-    def __call__(self, xs: Sequence[NDArray[np.float32]]) -> Answers:
-        """Each of the inputs is a row of the batch; scores that are not finite are refused."""
+    def __call__(self, xs: Sequence[NDArray[Any]]) -> Answers:
+        """Each of the inputs, in whatever floating type, is a row of the batch."""
         before = perf_counter()
-        batch = torch.from_numpy(np.stack(xs)).to(self.engine.device)
-        with self.engine.ready(), torch.no_grad():
-            rounded, exact = self.engine(batch).double().cpu().numpy(), self.twin(batch.double()).cpu().numpy()
-        if not (np.isfinite(rounded).all() and np.isfinite(exact).all()):
-            raise RunError("the model returned scores that are NaN or infinite: repair the model first.")
+        exact = exact_scores(self.twin, xs)
+        with self.engine.ready():
+            rounded = self.engine(as_weights(self.module, torch.from_numpy(np.stack(xs)))).double().cpu().numpy()
+        if not np.isfinite(rounded).all():
+            raise RunError(NOT_FINITE)
         expected = len(list(self.twin.modules())) * EPS * np.abs(exact).max(axis=1)
         allowance = ROUNDING * np.maximum(np.abs(rounded - exact).max(axis=1), expected)
-        classes = rounded.argmax(axis=1)
-        radii = margins(exact, classes, self.pairs, allowance)
+        classes = exact.argmax(axis=1)
+        radii = margins(exact, classes, self.steepness.pairs, allowance, EPS_FAR * self.steepness.scores)
         return Answers(classes, radii, (perf_counter() - before) / len(xs))
+
+
+NOT_FINITE = "the model returned scores that are NaN or infinite: repair the model first."
+
+
+def exact_copy(module: torch.nn.Module, shape: tuple[int, ...]) -> torch.nn.Module:
+    """The network in float64."""
+    evaluating = evaluated(module)
+    twin = doubled(evaluating, points(evaluating, shape))
+    if twin is None:
+        raise InputError(
+            "the model does not run in float64, in which it is certified without noise: let it compute in the type of "
+            "its input from end to end."
+        )
+    return twin
+
+
+def exact_scores(twin: torch.nn.Module, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """The scores (m, c) of the network in float64; such that are not finite are refused."""
+    with torch.no_grad():
+        found: NDArray[np.float64] = twin(as_weights(twin, torch.from_numpy(np.stack(xs)).double())).cpu().numpy()
+    if not np.isfinite(found).all():
+        raise RunError(NOT_FINITE)
+    return found
 
 
 def claim_margins(

@@ -68,7 +68,11 @@ class Opened:
     def bare(self, num_classes: int | None) -> LipschitzClassifier:
         """The network itself; classes are counted unless given."""
         engines = self.engines(num_classes)
-        return LipschitzClassifier(engines, num_classes=num_classes or count_classes(engines, self.dataset))
+        return LipschitzClassifier(
+            engines,
+            input_shape=self.dataset.shape,
+            num_classes=num_classes or count_classes(engines, self.dataset),
+        )
 
     def smoothed(self, classifier: Given, setting: Given, real_noise: bool = False) -> SmoothedClassifier:
         """The smoothed classifier: classes are counted unless given, and the noise is that of the grid that the data

@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
+from smoothcert.lipschitz.graph import scores
 from smoothcert.lipschitz.local import local
 from smoothcert.lipschitz.product import product
 from smoothcert.lipschitz.regions import answers
 from smoothcert.lipschitz.walk import LastLayer
-from smoothcert.modules import device_of, evaluated, require_module
+from smoothcert.modules import as_weights, device_of, evaluated, require_module
 
 PRODUCT, LOCAL = "product", "local"
 LEAST = 1e-9  # a flat network, or a search that found no slope: a radius needs a positive constant
@@ -74,12 +75,11 @@ def _by_rows(last: LastLayer) -> NDArray[np.float64]:
 
 
 def _classes(module: torch.nn.Module, shape: Sequence[int]) -> int:
-    like = next((p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()), torch.empty(0))
     with torch.no_grad():
-        scores = module(torch.zeros(2, *shape).to(like))
-    if scores.ndim != 2 or scores.shape[1] < 2:
-        raise InputError(f"the model returns {tuple(scores.shape)} for two inputs: it must return scores (N, classes).")
-    return int(scores.shape[1])
+        found = scores(module, as_weights(module, torch.zeros(2, *shape)))
+    if found.ndim != 2 or found.shape[1] < 2:
+        raise InputError(f"the model returns {tuple(found.shape)} for two inputs: it must return scores (N, classes).")
+    return int(found.shape[1])
 
 
 def local_constants(model: Any, arrays: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:

@@ -22,11 +22,12 @@ class _From(int):
 
 class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The operations on what depends on the input, each with its arguments: tensors that depend on it by their origin,
-    all else as it is."""
+    all else as it is; and the floating types in which they were computed."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[tuple[Any, list[Any]]] = []
+        self.types: set[torch.dtype] = set()
         self._origins = {id(x): _From(-1)}
         self._memory = {x.untyped_storage().data_ptr()}
         self._alive = [x]  # no other tensor takes the place of one in memory
@@ -42,6 +43,7 @@ class Record(TorchDispatchMode):  # type: ignore[no-untyped-call]
         origin = known[0] if operation in _SAME else _From(len(self.operations) - 1)
         for tensor in (leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)):
             self._origins[id(tensor)] = origin
+            self.types |= {tensor.dtype} if tensor.is_floating_point() else set()
             self._memory.add(tensor.untyped_storage().data_ptr())
             self._alive.append(tensor)
         return result

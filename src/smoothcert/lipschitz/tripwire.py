@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InputError, RunError
 from smoothcert.lipschitz.graph import scores
+from smoothcert.lipschitz.record import Record
+from smoothcert.modules import as_weights
 
 _SCALES = (1.0, 1.0, 10.0, 0.1, 1.0, 10.0, 1.0, 1.0)
 _LARGE = 1 << 14  # numbers in an input from which on fewer are tried
@@ -32,8 +34,7 @@ def points(module: nn.Module, shape: tuple[int, ...], near: Tensor | None = None
             raise InputError(f"`near` must be a batch of inputs of shape {shape}, not of {tuple(near.shape[1:])}.")
         count = min(len(near), len(x) // 2)
         x[-count:] = near[:count].detach().to(x) + 0.01 * x[-count:]
-    like = next((p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()), torch.empty(0))
-    return x.to(like)
+    return as_weights(module, x)
 
 
 def steepest(module: nn.Module, x: Tensor, eps: float = 0.0) -> tuple[float, float]:
@@ -83,16 +84,18 @@ def check(module: nn.Module, bound: float, x: Tensor, eps: float = 0.0) -> None:
 
 
 def doubled(module: nn.Module, x: Tensor) -> nn.Module | None:
-    """A copy in float64 that gives the module's scores, as far as those are exact."""
+    """A copy that computes in float64 throughout and gives the module's scores, as far as those are exact."""
     try:
-        twin = copy.deepcopy(module).double()
+        twin, batch = copy.deepcopy(module).double(), x.double()
         with torch.no_grad():
-            mine, exact = scores(module, x.clone()), scores(twin, x.double())
+            mine = scores(module, x.clone())
+            with Record(batch) as record:
+                exact = scores(twin, batch)
     except Exception:  # whatever a module raises that is not made for float64, or cannot be copied
         return None
     allowed = math.sqrt(torch.finfo(mine.dtype).eps) * float(exact.abs().max()) if exact.numel() else 0.0
     same = mine.shape == exact.shape and torch.allclose(mine.double(), exact.double(), rtol=0.0, atol=allowed)
-    return twin if same and exact.dtype == torch.float64 else None
+    return twin if same and record.types <= {torch.float64} else None
 
 
 def _pull(module: nn.Module, x: Tensor, u: Tensor) -> Tensor | None:

@@ -9,7 +9,6 @@ from smoothcert.errors import InputError
 from smoothcert.radii.gaussian import Floats
 from smoothcert.radii.lipschitz import constants
 
-FLATTEST = 1e-9  # of scores that differ by a constant everywhere, the radius stays a number
 ROUNDED_DOWN = 1 - 2**-50
 
 
@@ -25,11 +24,13 @@ def margin(margin: ArrayLike, lipschitz: ArrayLike) -> Floats:
     return np.asarray(m / (np.sqrt(2.0) * constants(lipschitz)))
 
 
-def margins(scores: ArrayLike, top: ArrayLike, pairs: ArrayLike, allowance: ArrayLike = 0.0) -> Floats:
-    """`R = min_j (f_k − f_j − 2A) / K_kj` for scores (m, c), k the class of each row; 0 where that is not positive.
+def margins(
+    scores: ArrayLike, top: ArrayLike, pairs: ArrayLike, allowance: ArrayLike = 0.0, growth: float = 0.0
+) -> Floats:
+    """`R = min_j (f_k − f_j − 2A) / (K_kj + 2B)` for scores (m, c), k the class of each row; 0 where it is negative.
 
-    `pairs` (c, c) are the constants K_kj of `f_k − f_j`, so that this margin is above 2A within R; A is what each score
-    may be wrong by.
+    `pairs` (c, c) are the constants K_kj of `f_k − f_j`. A, the allowance, is what each score may be wrong by at its
+    own input, and B, the growth, how much more for each unit of distance: the margin is above both within R.
 
     >>> margins([[3.0, 1.0, 0.0]], [0], [[0.0, 2.0, 4.0]] * 3).round(6).tolist()
     [0.75]
@@ -37,6 +38,7 @@ def margins(scores: ArrayLike, top: ArrayLike, pairs: ArrayLike, allowance: Arra
     f, k, steep = np.asarray(scores, dtype=np.float64), np.asarray(top), np.asarray(pairs, dtype=np.float64)
     rows, less = np.arange(len(f)), 2 * np.broadcast_to(np.asarray(allowance, dtype=np.float64), k.shape)
     gaps = f[rows, k][:, None] - f - less[:, None]
-    radii = ROUNDED_DOWN * gaps / np.maximum(steep[k], FLATTEST)
-    radii[rows, k] = np.inf
-    return np.asarray(np.maximum(radii.min(axis=1), 0.0))
+    gaps[rows, k] = np.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        radii = np.where(gaps > 0, ROUNDED_DOWN * gaps / (steep[k] + 2 * growth), 0.0)
+    return np.asarray(radii.min(axis=1))
