@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from smoothcert.bounds.soft import SoftVotes
 from smoothcert.sampling.blocks import NO_CANDIDATE, Beside, Claim, Soft, Votes
 from smoothcert.sampling.duels import Lost
+from smoothcert.sampling.margins import POINTS, Spread
 
 Ints = NDArray[np.int64]
 Counts = NDArray[Any]
@@ -103,6 +104,46 @@ class Fought(Others):
 
 
 @dataclass
+class Ramps(Others):
+    """Margin votes as they are spread on the points of a grid: of each input the selection and the estimation sample so
+    far, and how many draws each has."""
+
+    samples: list[list[tuple[Spread, int] | None]]
+    named: Ints
+    num_classes: int
+
+    @classmethod
+    def zeros(cls, inputs: int, num_classes: int) -> Ramps:
+        return cls([[None, None] for _ in range(inputs)], np.full(inputs, NO_CANDIDATE), num_classes)
+
+    @property
+    def candidates(self) -> Ints:
+        chosen = [NO_CANDIDATE if one is None else one[0].leader(one[1]) for one, _ in self.samples]
+        return np.array(chosen, dtype=np.int64)
+
+    def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
+        assert isinstance(beside, Spread)
+        before = self.samples[row][sample]
+        joined = (beside, draws) if before is None else (Spread.join([before[0], beside]), before[1] + draws)
+        self.samples[row][sample] = joined
+        if sample:
+            first = self.named[row] in (NO_CANDIDATE, beside.candidate)
+            self.named[row] = beside.candidate if first else SEVERAL
+
+    def rows(self, some: slice) -> Ramps:
+        return Ramps(self.samples[some], self.named[some], self.num_classes)
+
+    def votes(self, top: Ints) -> NDArray[np.float64]:
+        """How many votes of each input's class are at each point, in the two samples: (2, m, c, points)."""
+        votes = np.empty((2, len(top), self.num_classes, POINTS + 1))
+        for i, both in enumerate(self.samples):
+            for sample, one in enumerate(both):
+                assert one is not None
+                votes[sample, i] = one[0].of_class(int(top[i]), one[1], self.num_classes)
+        return votes
+
+
+@dataclass
 class Tally:
     """A row each input: label counts of the selection and the estimation sample, what the kind of votes has beside
     them, and the claims where radii were claimed as the draws ended (None where the votes are what proves them).
@@ -144,6 +185,12 @@ class Tally:
     def duels(self) -> Fought:
         """Asked for only where votes are duels."""
         assert isinstance(self.others, Fought)
+        return self.others
+
+    @property
+    def ramps(self) -> Ramps:
+        """Asked for only where votes are margins."""
+        assert isinstance(self.others, Ramps)
         return self.others
 
     @property

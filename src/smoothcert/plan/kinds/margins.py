@@ -1,0 +1,108 @@
+"""Margins: votes between duels, which jump, and the scores without noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.bounds.ramps import ramps
+from smoothcert.checks import MOST_DRAWS, check_number
+from smoothcert.errors import InputError
+from smoothcert.options import AUTO, keep, number_or_name, option
+from smoothcert.plan.kinds.base import Floats, Proved
+from smoothcert.plan.kinds.soft import Soft
+from smoothcert.plan.slopes import Slopes
+from smoothcert.plan.tally import Others, Ramps, Tally
+from smoothcert.radii.ramps import ramp_radii
+from smoothcert.sampling.blocks import Beside
+from smoothcert.sampling.margins import Spread
+
+if TYPE_CHECKING:
+    import torch
+
+LEAST, MOST = 1e-30, 1e30
+"""Widths that float32 scores can differ by."""
+
+AT_ONCE = 1 << 12
+"""Pairs of classes whose means are bounded together."""
+
+
+@dataclass(frozen=True)
+class Margins(Soft):
+    """In the duel of k with j a draw gives k the vote `clip(½ + (f_k − f_j) / 2w, 0, 1)`, w the width: the class whose
+    mean vote is above ½ against every rival is what the smoothed classifier returns.
+
+    The width is in units of the scores; a run on a data set chooses it (`auto`) before its plan is written.
+    """
+
+    width: float | str = option(
+        AUTO,
+        help="Margin at which a margin vote is whole, in units of the scores; auto chooses it on selection draws.",
+        panel="Soft votes",
+        parse=number_or_name,
+    )
+    name: ClassVar[str] = "margins"
+    methods: ClassVar[Mapping[str, Any]] = {"ramps": ramps}
+    default_method: ClassVar[str] = "ramps"
+    most_draws: ClassVar[int | None] = MOST_DRAWS
+    jumps: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.width != AUTO:
+            width = check_number("width", self.width)
+            if not LEAST <= width <= MOST:
+                raise InputError(f"the width of margin votes lies between {LEAST:g} and {MOST:g}, got {width!r}.")
+            keep(self, width=width)
+
+    @property
+    def known_width(self) -> float:
+        if isinstance(self.width, str):
+            raise InputError(
+                "only a run on a data set chooses the width of margin votes itself: give it as a number here."
+            )
+        return self.width
+
+    def ballots(self, scores: torch.Tensor) -> torch.Tensor:
+        """The scores, in a type that holds those of every precision."""
+        return scores.double()
+
+    def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
+        return Spread.of(ballots, self.known_width, candidate)
+
+    def others(self, inputs: int, num_classes: int) -> Others | None:
+        return Ramps.zeros(inputs, num_classes)
+
+    def slope(self, num_classes: int) -> float:
+        """√2 / 2w: `|z_k − z_j| ≤ √2 ‖z‖`."""
+        return math.sqrt(2) * self.pair_slope(num_classes)
+
+    def pair_slope(self, num_classes: int) -> float:
+        """1 / 2w: a vote is as steep as its margin over 2w."""
+        return 1 / (2 * self.known_width)
+
+    def prove(self, tally: Tally, method: str, level: float, sigma: float, slopes: Slopes | None) -> Proved:
+        """The least radius over all rivals, each from one bound on its mean vote at the full level."""
+        m, c = tally.estimations.shape
+        top, (n0, n) = tally.ramps.candidates, tally.draws
+        known = np.full((m, c), np.inf) if slopes is None else self._against(slopes, top, c)
+        bounds, step = np.empty((m, c)), max(1, AT_ONCE // c)
+        for part in (slice(start, start + step) for start in range(0, m, step)):
+            selection, estimation = tally.ramps.rows(part).votes(top[part])
+            bounds[part] = self.methods[method](selection, estimation, level)
+        largest = None if slopes is None else known.max(axis=1)
+        return Proved(top, ramp_radii(bounds, top, sigma, known), n0, n, lipschitz=largest)
+
+    def _against(self, slopes: Slopes, top: NDArray[np.int64], num_classes: int) -> Floats:
+        """The constants (m, c) of the votes of each input's class against every rival, rounded up."""
+        if slopes.of_shares:
+            return self.share_slopes(slopes, num_classes)
+        return slopes.against(top, num_classes) * self.pair_slope(num_classes) * (1 + 2.0**-50)
+
+    def __str__(self) -> str:
+        width = f"{self.width:g}" if isinstance(self.width, float) else "a width that is chosen"
+        return f"{self.name} over {width}"
