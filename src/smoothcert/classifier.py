@@ -35,7 +35,7 @@ from smoothcert.errors import InputError
 from smoothcert.lipschitz.constant import local_constants
 from smoothcert.modules import Model
 from smoothcert.options import AUTO, keywords, make, split
-from smoothcert.plan import Classifier, Cluster, Labels, Plan, Question, Selection, Setting, Slopes, Tally
+from smoothcert.plan import Classifier, Cluster, Duels, Labels, Plan, Question, Selection, Setting, Slopes, Tally
 from smoothcert.plan.schedules import Fixed, Schedule
 from smoothcert.plan.setting import fresh_seed
 from smoothcert.plan.slopes import between
@@ -197,6 +197,7 @@ class SmoothedClassifier:
         plan = Plan(classifier, asked.about(classifier), setting, selection)
         care = Care(images, model_name, check_determinism, verify_engine, on_progress, on_read)
         run = certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
+        self.classifier = self.classifier.as_in(run.plan.classifier)
         if run.hint:
             logger.warning(run.hint)
         return run
@@ -211,7 +212,8 @@ class SmoothedClassifier:
         classifier = self._settle(dataset.shape)
         plan = Plan(classifier, asked.about(classifier), self.setting, selection)
         self._choose_engine([source], Cost.of(plan, None).draws)
-        job = job_of(classifier, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
+        timed = dataclasses.replace(classifier, votes=Duels()) if classifier.votes.is_open else classifier
+        job = job_of(timed, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
         return Cost.of(plan, draws_per_second(self._machine, lambda _: source, job))
 
     def predict(self, x: Any, *, alpha: float = Question.alpha, max_n: int = 1_000) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smoothcert.checks import NO_NOISE, check_noise, check_sigma, check_whole
 from smoothcert.errors import InputError
@@ -52,6 +52,11 @@ class Classifier:
     @property
     def sigma_in_words(self) -> str:
         return "no noise" if self.is_bare else f"σ = {self.sigma:g}"
+
+    def as_in(self, earlier: Classifier) -> Classifier:
+        """With votes that are open as those that were declared, where these are of the same kind."""
+        same = self.votes.is_open and isinstance(earlier.votes, type(self.votes))
+        return replace(self, votes=earlier.votes) if same else self
 
     def __post_init__(self) -> None:
         if self.is_bare:

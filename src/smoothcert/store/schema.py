@@ -108,6 +108,8 @@ def plan_from_json(text: str, version: int) -> Plan:
     values = _shown(json.loads(text))
     plan = flat_plan(values) if version < 3 else restore(Plan, with_stream(values))
     plan.question.about(plan.classifier)
+    if plan.classifier.votes.is_open:
+        raise ValueError("votes without their width")
     return plan
 
 

@@ -72,6 +72,11 @@ class Kind(ABC):
     most_draws: ClassVar[int | None] = None
     """How many draws the votes can be added up over, where that is limited."""
 
+    @property
+    def is_open(self) -> bool:
+        """Is anything of it to be chosen before the first draw?"""
+        return False
+
     @abstractmethod
     def ballots(self, scores: torch.Tensor) -> torch.Tensor:
         """What is counted of each row of scores (N, c) beside its label, without columns if nothing is."""

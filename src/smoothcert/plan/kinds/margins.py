@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds.ramps import ramps
+from smoothcert.bounds.ramps import expected, ramps
 from smoothcert.checks import MOST_DRAWS, check_number
 from smoothcert.errors import InputError
 from smoothcert.options import AUTO, keep, number_or_name, option
@@ -19,7 +19,7 @@ from smoothcert.plan.kinds.soft import Soft
 from smoothcert.plan.slopes import Slopes
 from smoothcert.plan.tally import Others, Ramps, Tally
 from smoothcert.radii.ramps import ramp_radii
-from smoothcert.sampling.blocks import Beside
+from smoothcert.sampling.blocks import NO_CANDIDATE, Beside
 from smoothcert.sampling.margins import Spread
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ class Margins(Soft):
             keep(self, width=width)
 
     @property
+    def is_open(self) -> bool:
+        return self.width == AUTO
+
+    @property
     def known_width(self) -> float:
         if isinstance(self.width, str):
             raise InputError(
@@ -96,6 +100,15 @@ class Margins(Soft):
             bounds[part] = self.methods[method](selection, estimation, level)
         largest = None if slopes is None else known.max(axis=1)
         return Proved(top, ramp_radii(bounds, top, sigma, known), n0, n, lipschitz=largest)
+
+    def promises(self, scores: Floats, n: int, level: float, sigma: float, slopes: Slopes | None) -> float:
+        """The radius of one input if n draws were like those with these scores (draws, c)."""
+        draws, c = scores.shape
+        k = Spread.of(scores, self.known_width, NO_CANDIDATE).leader(draws)
+        votes = Spread.of(scores, self.known_width, k).of_class(k, draws, c)
+        top = np.array([k])
+        known = np.full((1, c), np.inf) if slopes is None else self._against(slopes, top, c)
+        return float(ramp_radii(expected(votes, n, level)[None], top, sigma, known)[0])
 
     def _against(self, slopes: Slopes, top: NDArray[np.int64], num_classes: int) -> Floats:
         """The constants (m, c) of the votes of each input's class against every rival, rounded up."""
