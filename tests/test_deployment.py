@@ -31,6 +31,7 @@ DIVIDED = np.array([0.75, 0.5, 0.5, 0.5], dtype=np.float32).reshape(1, 2, 2)
 KINDS = [
     pytest.param(sc.Duels(), LABELS, id="duels"),
     pytest.param(sc.Labels(), LABELS, id="labels"),
+    pytest.param(sc.Margins(1.0), SHARES, id="margins"),
     pytest.param(sc.Softmax(), SHARES, id="softmax"),
     pytest.param(sc.Sparsemax(), SHARES, id="sparsemax"),
 ]

@@ -61,8 +61,8 @@ class SmoothedClassifier:
     when the model exists already: one that knows the seed could recognise its noise.
 
     `votes` are part of the classifier: a draw is a duel between the scores of any two classes (`Duels()`, unless the
-    model returns labels), votes for one class (`Labels()`), or its vote is divided by `Softmax` or `Sparsemax` of the
-    scores. Whatever is certified, predicted or attacked is the classifier with these votes.
+    model returns labels), each won in part where scores are close (`Margins(width)`), votes for one class (`Labels()`),
+    or its vote is divided by `Softmax` or `Sparsemax` of the scores. Whatever is certified, predicted or attacked is the classifier with these votes.
 
     `noise="gaussian"` adds float32 noise in float32, whereas the theorem is about real numbers: a model built to look
     at the last bits of its input can obtain a certificate that is false. `noise="grid"` leaves no such bits: the
@@ -239,9 +239,10 @@ class SmoothedClassifier:
         return [int(k) for k in kind.predict(self._collect(machine, inputs, schedule, Phase.PREDICT), level)]
 
     def count(self, x: Any, n: int) -> NDArray[Any]:
-        """The label votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw
-        is counted twice. A copy of the classifier, in another process too, counts on from where it was copied: its
-        draws are those that the original makes next, so do not add the two up."""
+        """The label votes of n draws at x, shape (c,); of shares the sums, of margins those in each class's hardest
+        duel. Further calls draw further noise: no draw is counted twice. A copy of the classifier, in another process
+        too, counts on from where it was copied: its draws are those that the original makes next, so do not add the two
+        up."""
         source = as_input(x)
         self.noise.check_size(source.array, source.id)
         kind = self._settle(source.array.shape).votes

@@ -14,22 +14,11 @@ from smoothcert.bounds.soft import cautious
 from smoothcert.bounds.spread import spread_lower
 
 Floats = NDArray[np.float64]
-AT_ONCE = 1 << 12
-"""Means that are bounded together."""
 
 
 def ramps(selection: Floats, estimation: Floats, alpha: float) -> Floats:
-    """A lower bound on the mean of each row of `estimation`, votes that are spread on the points of a grid (…, B + 1);
-    the same row of `selection` says what they are like."""
-    rows, points = estimation.shape[:-1], estimation.shape[-1]
-    before, after, bound = selection.reshape(-1, points), estimation.reshape(-1, points), np.empty(rows).ravel()
-    for some in (slice(start, start + AT_ONCE) for start in range(0, len(bound), AT_ONCE)):
-        bound[some] = _chosen(before[some], after[some], alpha)
-    return bound.reshape(rows)
-
-
-def _chosen(selection: Floats, estimation: Floats, alpha: float) -> Floats:
-    """The bound that promises more on the selection."""
+    """A lower bound on the mean of each row of `estimation`: votes that are spread on the points of a grid, (rows,
+    B + 1). The same row of `selection` says what they are like."""
     n, guess = estimation.sum(axis=-1), _variance(selection)
     by_bets, by_comparison = _expected(selection, guess, n, alpha)
     bets, bound = by_bets > by_comparison, np.empty(n.shape)
@@ -47,12 +36,12 @@ def expected(selection: Floats, n: int, alpha: float) -> Floats:
 def _expected(selection: Floats, guess: Floats, n: Floats, alpha: float) -> tuple[Floats, Floats]:
     """What bets and the comparison would make of so many votes like those of the selection."""
     like = selection * (n / selection.sum(axis=-1))[..., None]
-    return spread_lower(like, alpha, guess), comparison_lower(_total(like), n, alpha)
+    return spread_lower(like, alpha, guess), comparison_lower(np.minimum(_total(like), n), n, alpha)
 
 
 def _total(votes: Floats) -> Floats:
     """Their sum. Points and weights are whole multiples of powers of 2, so that nothing is rounded in a sample."""
-    return np.asarray(np.minimum(votes @ _points(votes), votes.sum(axis=-1)))
+    return np.asarray(votes @ _points(votes))
 
 
 def _variance(selection: Floats) -> Floats:

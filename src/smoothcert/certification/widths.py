@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 INPUTS = 50
 """So many inputs are drawn, spread over all that are to be certified."""
 
-TIMES = 2.0 ** np.arange(-6, 4)
+TIMES = 2.0 ** np.arange(-6, 3.5, 0.5)
 """Widths that are compared, times the usual lead: from hardly other than duels to hardly other than the mean margin."""
 
 

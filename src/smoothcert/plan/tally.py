@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smoothcert.bounds.soft import SoftVotes
 from smoothcert.sampling.blocks import NO_CANDIDATE, Beside, Claim, Soft, Votes
 from smoothcert.sampling.duels import Lost
-from smoothcert.sampling.margins import POINTS, Spread
+from smoothcert.sampling.margins import Spread
 
 Ints = NDArray[np.int64]
 Counts = NDArray[Any]
@@ -133,14 +133,14 @@ class Ramps(Others):
     def rows(self, some: slice) -> Ramps:
         return Ramps(self.samples[some], self.named[some], self.num_classes)
 
-    def votes(self, top: Ints) -> NDArray[np.float64]:
-        """How many votes of each input's class are at each point, in the two samples: (2, m, c, points)."""
-        votes = np.empty((2, len(top), self.num_classes, POINTS + 1))
-        for i, both in enumerate(self.samples):
-            for sample, one in enumerate(both):
-                assert one is not None
-                votes[sample, i] = one[0].of_class(int(top[i]), one[1], self.num_classes)
-        return votes
+    def votes(self, row: int, k: int) -> tuple[Ints, NDArray[np.float64]]:
+        """Rivals of a class, and how many of its votes against each of them are at each point, in the two samples:
+        (2, rivals, points). All rivals that are left out are as the last one, against whom it has every vote."""
+        both = [one for one in self.samples[row] if one is not None]
+        rivals = np.unique(np.concatenate([spread.listed(k) for spread, _ in both]))
+        if len(rivals) < self.num_classes:
+            rivals = np.append(rivals, self.num_classes)
+        return rivals, np.stack([spread.of_class(k, draws, rivals) for spread, draws in both])
 
 
 @dataclass

@@ -74,21 +74,29 @@ class Spread:
         return int(self.classes[0]) if self.classes[0] == self.classes[-1] else NO_CANDIDATE
 
     def leader(self, draws: int) -> int:
-        """The class whose least mean vote is largest, the lowest id among equal ones."""
-        itself = self.classes == self.rivals
-        pairs = _starts(self.classes, self.rivals)
-        missing = np.add.reduceat(np.where(itself, 0, (POINTS - self.points) * self.weights), pairs)
-        first, of = _starts(self.classes[pairs]), self.classes[pairs]
-        followed = np.add.reduceat(np.where(itself, self.weights, 0), _starts(self.classes))
-        worst = np.maximum.reduceat(missing, first) + POINTS * (draws * WEIGHT - followed)
-        return int(of[first][worst.argmin()])
+        """The class whose hardest duel is best, the lowest id among equal ones."""
+        classes, hardest = self.hardest()
+        return int(classes[hardest.argmax()])
 
-    def of_class(self, k: int, draws: int, num_classes: int) -> NDArray[np.float64]:
-        """How many of so many votes of a followed class are at each point (c, POINTS + 1), against every rival."""
+    def hardest(self) -> tuple[Ints, Ints]:
+        """The classes that were followed, and the sum of each one's votes in its hardest duel, in multiples of
+        1/UNIT."""
+        itself, pairs, first = self.classes == self.rivals, _starts(self.classes, self.rivals), _starts(self.classes)
+        missing = np.add.reduceat(np.where(itself, 0, (POINTS - self.points) * self.weights), pairs)
+        followed = POINTS * np.add.reduceat(np.where(itself, self.weights, 0), first)
+        return self.classes[first], followed - np.maximum.reduceat(missing, _starts(self.classes[pairs]))
+
+    def listed(self, k: int) -> Ints:
+        """The rivals against whom a class does not have every vote, and itself."""
+        return np.unique(self.rivals[self.classes == k])
+
+    def of_class(self, k: int, draws: int, rivals: Ints) -> NDArray[np.float64]:
+        """How many of so many votes of a followed class are at each point (rivals, POINTS + 1), against these rivals,
+        all that are listed among them, in ascending order."""
         own = self.classes == k
-        votes = np.zeros((num_classes, POINTS + 1))
-        votes[self.rivals[own], self.points[own]] = self.weights[own] / WEIGHT
-        votes[:, 0] += draws - votes[k].sum()
+        votes = np.zeros((len(rivals), POINTS + 1))
+        votes[np.searchsorted(rivals, self.rivals[own]), self.points[own]] = self.weights[own] / WEIGHT
+        votes[:, 0] += draws - votes[np.searchsorted(rivals, k)].sum()
         votes[:, -1] = draws - votes.sum(axis=1)
         return votes
 
@@ -98,7 +106,8 @@ def votes(scores: NDArray[Any], k: int, width: float) -> Ints:
 
     Rounded down, two classes never have more than a whole vote between them: `⌊t⌋ + ⌊−t⌋ ≤ 0`.
     """
-    margins = (scores[:, [k]] - scores) * (UNIT / (2 * width))
+    with np.errstate(over="ignore"):
+        margins = (scores[:, [k]] - scores) * (UNIT / (2 * width))
     lowered = np.floor(margins * (1 - np.copysign(ROUNDING, margins)))
     return np.asarray(np.clip(lowered, -UNIT // 2, UNIT // 2) + UNIT // 2).astype(np.int64)
 

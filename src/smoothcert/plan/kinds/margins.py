@@ -19,7 +19,7 @@ from smoothcert.plan.kinds.soft import Soft
 from smoothcert.plan.slopes import Slopes
 from smoothcert.plan.tally import Others, Ramps, Tally
 from smoothcert.radii.ramps import ramp_radii
-from smoothcert.sampling.blocks import NO_CANDIDATE, Beside
+from smoothcert.sampling.blocks import NO_CANDIDATE, UNIT, Beside
 from smoothcert.sampling.margins import Spread
 
 if TYPE_CHECKING:
@@ -94,18 +94,31 @@ class Margins(Soft):
         m, c = tally.estimations.shape
         top, (n0, n) = tally.ramps.candidates, tally.draws
         known = np.full((m, c), np.inf) if slopes is None else self._against(slopes, top, c)
-        bounds, step = np.empty((m, c)), max(1, AT_ONCE // c)
-        for part in (slice(start, start + step) for start in range(0, m, step)):
-            selection, estimation = tally.ramps.rows(part).votes(top[part])
-            bounds[part] = self.methods[method](selection, estimation, level)
+        bounds = np.empty((m, c))
+        for part in np.array_split(np.arange(m), -(-m * min(c, AT_ONCE) // AT_ONCE)):
+            rivals, votes = zip(*(tally.ramps.votes(i, int(top[i])) for i in part), strict=True)
+            found = self.methods[method](*np.concatenate(votes, axis=1), level)
+            ends = np.cumsum([len(each) for each in rivals])
+            for i, each, bound in zip(part, rivals, np.split(found, ends[:-1]), strict=True):
+                bounds[i] = bound[-1]
+                bounds[i, each[each < c]] = bound[each < c]
         largest = None if slopes is None else known.max(axis=1)
         return Proved(top, ramp_radii(bounds, top, sigma, known), n0, n, lipschitz=largest)
+
+    def total(self, tally: Tally) -> NDArray[Any]:
+        """Of each class the votes in its hardest duel, in the blocks in which it won a draw."""
+        totals = np.zeros(tally.estimations.shape)
+        for i, (_, estimation) in enumerate(tally.ramps.samples):
+            assert estimation is not None
+            classes, hardest = estimation[0].hardest()
+            totals[i, classes] = hardest / UNIT
+        return totals
 
     def promises(self, scores: Floats, n: int, level: float, sigma: float, slopes: Slopes | None) -> float:
         """The radius of one input if n draws were like those with these scores (draws, c)."""
         draws, c = scores.shape
         k = Spread.of(scores, self.known_width, NO_CANDIDATE).leader(draws)
-        votes = Spread.of(scores, self.known_width, k).of_class(k, draws, c)
+        votes = Spread.of(scores, self.known_width, k).of_class(k, draws, np.arange(c))
         top = np.array([k])
         known = np.full((1, c), np.inf) if slopes is None else self._against(slopes, top, c)
         return float(ramp_radii(expected(votes, n, level)[None], top, sigma, known)[0])
