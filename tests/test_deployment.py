@@ -95,13 +95,16 @@ def test_a_run_is_audited_by_its_own_votes(model, data, tmp_path, votes, expecte
     assert (search.searched, search.violations) == (3, [])
 
 
-@pytest.mark.parametrize(("votes", "expected"), [("duels", LABELS), ("labels", LABELS), ("softmax", SHARES)])
+@pytest.mark.parametrize(
+    ("votes", "expected"), [("duels", LABELS), ("labels", LABELS), ("margins", SHARES), ("softmax", SHARES)]
+)
 def test_commands_deploy_what_they_certified(data, tmp_path, monkeypatch, votes, expected):
     (tmp_path / "divided_model.py").write_text("import torch\n\n" + inspect.getsource(Divided))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     what = ["divided_model:Divided", data.name]
-    how = ["--sigma", "0.5", "--votes", votes, "--noise", "gaussian"]
+    width = ["--width", "1"] if votes == "margins" else []
+    how = ["--sigma", "0.5", "--votes", votes, *width, "--noise", "gaussian"]
 
     def command(*arguments):
         result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)

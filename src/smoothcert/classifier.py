@@ -61,8 +61,9 @@ class SmoothedClassifier:
     when the model exists already: one that knows the seed could recognise its noise.
 
     `votes` are part of the classifier: a draw is a duel between the scores of any two classes (`Duels()`, unless the
-    model returns labels), each won in part where scores are close (`Margins(width)`), votes for one class (`Labels()`),
-    or its vote is divided by `Softmax` or `Sparsemax` of the scores. Whatever is certified, predicted or attacked is the classifier with these votes.
+    model returns labels), won in part where they are close (`Margins(width)`), votes for one class (`Labels()`), or its
+    vote is divided by `Softmax` or `Sparsemax` of the scores. Whatever is certified, predicted or attacked is the
+    classifier with these votes.
 
     `noise="gaussian"` adds float32 noise in float32, whereas the theorem is about real numbers: a model built to look
     at the last bits of its input can obtain a certificate that is false. `noise="grid"` leaves no such bits: the
