@@ -1,5 +1,8 @@
 """The bound that compares a sum with a binomial: valid for any values in [0, 1], close to that of a count."""
 
+import importlib
+
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -7,6 +10,8 @@ from scipy import special, stats
 from smoothcert import InputError
 from smoothcert.bounds.binomial import clopper_pearson_lower
 from smoothcert.bounds.comparison import comparison_lower
+
+module = importlib.import_module("smoothcert.bounds.comparison")
 
 
 def by_definition(s, n, alpha):
@@ -26,6 +31,30 @@ def test_no_other_t_rejects_more(n, alpha):
     sums = np.unique([*np.linspace(0, n, 23), n - 1e-3, n / 2])
     expected = [by_definition(s, n, alpha) for s in sums]
     assert comparison_lower(sums, n, alpha) == pytest.approx(expected, abs=2e-6)
+
+
+def risk(k, s, n, p):
+    """`E(B − t)₊ / (s − t)` for `t = k − 1`, in 40 digits."""
+    with mp.workdps(40):
+        p = mp.mpf(float(p))
+        term, total = mp.binomial(n, k) * p**k * (1 - p) ** (n - k), mp.mpf(0)
+        for j in range(k, n + 1):
+            total += (j - k + 1) * term
+            if j > k + 10 and (j - k + 2) * term < total * mp.mpf(10) ** -30:
+                break
+            term *= p / (1 - p) * (n - j) / (j + 1)
+        return total / (mp.mpf(float(s)) - k + 1)
+
+
+@pytest.mark.parametrize("n", [100, 10**4, 10**6])
+@pytest.mark.parametrize("alpha", [0.05, 1e-9])
+def test_rounding_is_paid_for(n, alpha):
+    """A fifth of the margin, at most, is what the probabilities are off by."""
+    for k in (n // 2, n * 6 // 10, n * 99 // 100, n - 2):
+        s = min(k + 0.3 * np.sqrt(k * (n - k) / n), n)
+        p = clopper_pearson_lower(k, n, alpha)
+        computed = float(module._risk(*(np.float64(value) for value in (k, s, n)), p))
+        assert abs(computed / risk(k, s, n, p) - 1) < module.ROUNDING * (1_000 + n) / 5
 
 
 def miss(bound, low, high, n, alpha):

@@ -11,27 +11,27 @@ from smoothcert.checks import check_alpha
 from smoothcert.errors import InputError
 
 Floats = NDArray[np.float64]
-ROUNDING, HALVINGS = 1e-6, 20
-"""The share of α that pays for rounding, and how often the way to the next count is halved."""
+ROUNDING, HALVINGS = 1e-12, 20
+"""The share of α for each value that pays for rounding, and how often the way to the next count is halved."""
 
 
 def comparison_lower(total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
     """The largest p that the sum s of the values rejects: `min_t E(B − t)₊ / (s − t) ≤ α` for `B ~ Bin(n, p)`.
 
-    For a mean of at most p, `E f(sum) ≤ E f(B)` for every convex f (Hoeffding, 1963, Theorem 3), so that the sum is s
+    For a mean of at most p, `E f(sum) ≤ E f(B)` for every convex f that grows (Hoeffding, 1963), so that the sum is s
     or more with probability at most `E(B − t)₊ / (s − t)`, for every t below s (Bentkus, 2004), and at most α where p
     is rejected. This grows with p: all smaller means are rejected, too.
 
     With `k = t + 1` it is `P(B ≥ k) (1 + E[B − k | B ≥ k]) / (1 + s − k)`. So a p with `P(B ≥ k) = α`, which is the
     bound of Clopper and Pearson for k, is rejected where `E[B − k | B ≥ k] ≤ s − k`. The largest such k is found
     first, then a p between its bound and the next one's. Where every value is 1, k is n: Clopper and Pearson's bound
-    itself. The n values must be independent, and need not be equally distributed.
+    itself. The n values must be independent and have one mean.
 
     >>> [round(float(comparison_lower(s, 1000, 0.001)), 6) for s in (990, 1000)]
-    [0.974629, 0.993116]
+    [0.975331, 0.993116]
     """
     s, n, a = np.broadcast_arrays(*_sums(total, n), check_alpha(alpha))
-    a = a / (1 + ROUNDING)
+    a = a / (1 + ROUNDING * (1_000 + n))
     low, high = np.zeros(s.shape), np.floor(s)
     while np.any(low < high):
         k = np.ceil((low + high) / 2)
@@ -41,7 +41,7 @@ def comparison_lower(total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats
     below, above = (clopper_pearson_lower(end, n, a) for end in ends)
     for _ in range(HALVINGS):
         p = (below + above) / 2
-        rejected = np.any([(_risk(np.maximum(k, 1.0), s, n, p) <= a) for k in ends], axis=0)
+        rejected = np.any([_risk(np.maximum(k, 1.0), s, n, p) <= a for k in ends], axis=0)
         below, above = np.where(rejected, p, below), np.where(rejected, above, p)
     return below
 

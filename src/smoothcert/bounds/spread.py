@@ -30,7 +30,7 @@ def spread_lower(weights: ArrayLike, alpha: ArrayLike, variance_guess: ArrayLike
     interval from 0, and halving finds its end from below.
 
     >>> round(float(spread_lower([0, 0, 500, 0, 500], 0.001, 0.0625)), 4)
-    0.7194
+    0.72
     """
     c, a = np.asarray(weights, dtype=np.float64), check_alpha(alpha)
     goal = np.log(1 / a)
