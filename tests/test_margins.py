@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from interruptible import Items, certify, classify, interrupted_after
 from smoothcert import ABSTAIN, Duels, InputError, Labels, Margins, SmoothedClassifier, open_run
 from smoothcert.bounds import METHODS
 from smoothcert.store.export import export_run
+from smoothcert.store.schema import VERSION, plan_from_json, to_json
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.normal(size=(6, 10)).astype(np.float32)
@@ -199,6 +201,12 @@ class TestTheWidth:
         with pytest.raises(InputError, match="shards are parts of one run, which has one width"):
             certify(tmp_path / "run", votes=Margins(), n=430, shard=(1, 2))
         assert not any(tmp_path.iterdir())
+
+    def test_no_plan_is_written_without_it(self, run):
+        open_votes = replace(run.plan, classifier=replace(run.plan.classifier, votes=Margins()))
+        assert plan_from_json(to_json(run.plan), VERSION) == run.plan
+        with pytest.raises(ValueError, match="without their width"):
+            plan_from_json(to_json(open_votes), VERSION)
 
     @pytest.mark.parametrize("width", [0, -1.0, np.nan, np.inf, 1e-40, "wide", True])
     def test_widths_that_are_none(self, width):

@@ -7,7 +7,7 @@ import pytest
 
 from smoothcert.sampling.blocks import NO_CANDIDATE, UNIT
 from smoothcert.sampling.duels import Lost
-from smoothcert.sampling.margins import POINTS, Spread, votes
+from smoothcert.sampling.margins import POINTS, Spread, leader, votes
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(size=(350, 5)).astype(np.float32).astype(np.float64)
@@ -59,7 +59,7 @@ def test_the_leader_has_the_best_hardest_duel():
         won = np.unique(scores.argmax(axis=1))
         least = [np.delete(votes(scores, k, 0.5).sum(axis=0), k).min() for k in won]
         spread = Spread.of(scores, 0.5, NO_CANDIDATE)
-        assert spread.leader(50) == won[np.argmax(least)]
+        assert spread.leader(50) == leader(scores, 0.5) == won[np.argmax(least)]
         assert [column.tolist() for column in spread.hardest()] == [won.tolist(), least]
 
 

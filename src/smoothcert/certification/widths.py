@@ -101,4 +101,4 @@ def _lead(seen: Sequence[Seen]) -> float:
 def _average(plan: Plan, votes: Margins, seen: Sequence[Seen]) -> float:
     """The average radius that is promised."""
     sigma, n, slopes = plan.classifier.sigma, plan.question.draws.most, plan.slopes(1)
-    return float(np.mean([votes.promises(each.scores, n, plan.level, sigma, slopes) for each in seen]))
+    return float(votes.promised([each.scores for each in seen], n, plan.level, sigma, slopes).mean())

@@ -112,6 +112,13 @@ def votes(scores: NDArray[Any], k: int, width: float) -> Ints:
     return np.asarray(np.clip(lowered, -UNIT // 2, UNIT // 2) + UNIT // 2).astype(np.int64)
 
 
+def leader(scores: NDArray[Any], width: float) -> int:
+    """The class that leads in one sample of draws (draws, c): of those that win one, its hardest duel is best."""
+    won = np.unique(scores.argmax(axis=1))
+    hardest = [np.delete(votes(scores, k, width).sum(axis=0), k).min() for k in won]
+    return int(won[np.argmax(hardest)])
+
+
 def _spread(votes: Ints) -> Ints:
     """The weights (c, POINTS + 1) of votes (draws, c)."""
     c = votes.shape[1]

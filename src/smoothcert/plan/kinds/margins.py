@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,9 +18,9 @@ from smoothcert.plan.kinds.base import Floats, Proved
 from smoothcert.plan.kinds.soft import Soft
 from smoothcert.plan.slopes import Slopes
 from smoothcert.plan.tally import Others, Ramps, Tally
-from smoothcert.radii.ramps import ramp_radii
-from smoothcert.sampling.blocks import NO_CANDIDATE, UNIT, Beside
-from smoothcert.sampling.margins import Spread
+from smoothcert.radii.ramps import ramp_radii, ramp_radius
+from smoothcert.sampling.blocks import UNIT, Beside
+from smoothcert.sampling.margins import Spread, leader
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,9 @@ LEAST, MOST = 1e-30, 1e30
 
 AT_ONCE = 1 << 12
 """Pairs of classes whose means are bounded together."""
+
+HARDEST, ALMOST = 3, 1 - 1e-9
+"""Rivals by whom a radius is predicted; a mean vote that is whole is taken for this."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,25 @@ class Margins(Soft):
             totals[i, classes] = hardest / UNIT
         return totals
 
-    def promises(self, scores: Floats, n: int, level: float, sigma: float, slopes: Slopes | None) -> float:
-        """The radius of one input if n draws were like those with these scores (draws, c)."""
+    def promised(self, seen: Sequence[Floats], n: int, level: float, sigma: float, slopes: Slopes | None) -> Floats:
+        """The radius of each input if n draws were like those of which its scores (draws, c) were seen, against the few
+        rivals that are hardest by their mean votes. It promises, and proves nothing."""
+        pairs = [self._hardest(scores, sigma, slopes) for scores in seen]
+        votes, constants = (np.stack(column) for column in zip(*pairs, strict=True))
+        radii = ramp_radius(expected(votes, n, level), sigma, constants)
+        return np.asarray(np.maximum(radii.min(axis=1), 0.0))
+
+    def _hardest(self, scores: Floats, sigma: float, slopes: Slopes | None) -> tuple[Floats, Floats]:
+        """The votes of the leading class against its hardest rivals, (rivals, points), and their constants."""
         draws, c = scores.shape
-        k = Spread.of(scores, self.known_width, NO_CANDIDATE).leader(draws)
+        k = leader(scores, self.known_width)
         votes = Spread.of(scores, self.known_width, k).of_class(k, draws, np.arange(c))
-        top = np.array([k])
-        known = np.full((1, c), np.inf) if slopes is None else self._against(slopes, top, c)
-        return float(ramp_radii(expected(votes, n, level)[None], top, sigma, known)[0])
+        known = np.full(c, np.inf) if slopes is None else self._against(slopes, np.array([k]), c)[0]
+        mean = votes @ np.linspace(0, 1, votes.shape[1]) / draws
+        easy = ramp_radius(np.minimum(mean, ALMOST), sigma, known)
+        easy[k] = np.inf
+        few = np.argsort(easy, kind="stable")[: min(HARDEST, c - 1)]
+        return votes[few], known[few]
 
     def _against(self, slopes: Slopes, top: NDArray[np.int64], num_classes: int) -> Floats:
         """The constants (m, c) of the votes of each input's class against every rival, rounded up."""
