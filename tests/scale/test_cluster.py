@@ -112,6 +112,16 @@ def test_what_scores_add_up_to_is_as_in_one_process(workers, kind, schedule):
     assert there == outcome(here, schedule())
 
 
+def test_the_width_of_margins_is_chosen_by_workers_as_in_one_process(nodes, tmp_path):
+    here = interruptible.certify(tmp_path / "here", votes=Margins(), n=430)
+    with nodes.added(1):
+        there = interruptible.certify(
+            tmp_path / "there", votes=Margins(), n=430, cluster=Cluster(nodes.address, workers=1)
+        )
+    assert there.plan.classifier.votes == here.plan.classifier.votes
+    assert interruptible.others(there) == interruptible.others(here)
+
+
 def test_rows_that_see_each_other_are_found_by_a_worker(nodes, workers, tmp_path):
     assert workers.fault(inputs(0), job()) is None
     with nodes.added(1), pytest.raises(InputError, match="gives the same rows other answers"):
