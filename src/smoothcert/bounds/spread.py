@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 STAKES = np.array([4.0, 2.0, 1.0, 0.5, 0.25])  # times the best stake if the guess is right
 SHARES = np.array([0.03, 0.1, 0.7, 0.12, 0.05])  # of the capital
 CAP = 0.9  # no bet risks more of the capital
+# Stakes, shares and cap were chosen among nine settings on distributions like those of `benchmarks/margins.py`.
 HALVINGS = 40
 ROUNDING = 1e-9  # of the logarithm of the capital
 
