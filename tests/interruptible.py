@@ -14,7 +14,7 @@ from smoothcert.certification.planning import count_classes
 from smoothcert.data import as_dataset
 from smoothcert.options import options_of
 from smoothcert.plan import Classifier, Setting
-from smoothcert.plan.tally import Shares
+from smoothcert.plan.tally import Ramps, Shares
 from smoothcert.sampling.engines import Engines
 
 RNG = np.random.default_rng(0)
@@ -47,9 +47,11 @@ def slowly(batch):
 
 
 def certify_dataset(model, data, *, out, num_classes=None, **options):
-    """A run from all options side by side, the classes counted unless given, as the command makes it."""
+    """A run from all options side by side, the classes counted unless given, as the command makes it. A width is that
+    of the draws."""
     engines, dataset = Engines(model), as_dataset(data)
-    smoothing = {name: options.pop(name) for name in [*options_of(Classifier), *options_of(Setting)] if name in options}
+    names = {*options_of(Classifier), *options_of(Setting)} - {"width"}
+    smoothing = {name: options.pop(name) for name in names & options.keys()}
     smoothed = SmoothedClassifier(engines, num_classes=num_classes or count_classes(engines, dataset), **smoothing)
     return smoothed.certify_dataset(dataset, out=out, **options)
 
@@ -83,8 +85,11 @@ def votes(run):
 
 
 def others(run):
-    """What is added up beside the label counts: sums of shares, or lost duels and the classes that fought."""
+    """What is added up beside the label counts: sums of shares, lost duels and the classes that fought, or margins."""
     beside = run.tally.others
+    if isinstance(beside, Ramps):
+        top = beside.candidates.tolist()
+        return [beside.votes(i, k)[1].tolist() for i, k in enumerate(top)], top, beside.named.tolist()
     if isinstance(beside, Shares):
         return [a.tolist() for s in (beside.selection, beside.estimation) for a in (s.sums, s.squares, s.products)]
     return beside and [beside.lost.tolist(), beside.chosen.tolist(), beside.named.tolist()]

@@ -31,6 +31,7 @@ DIVIDED = np.array([0.75, 0.5, 0.5, 0.5], dtype=np.float32).reshape(1, 2, 2)
 KINDS = [
     pytest.param(sc.Duels(), LABELS, id="duels"),
     pytest.param(sc.Labels(), LABELS, id="labels"),
+    pytest.param(sc.Margins(1.0), SHARES, id="margins"),
     pytest.param(sc.Softmax(), SHARES, id="softmax"),
     pytest.param(sc.Sparsemax(), SHARES, id="sparsemax"),
 ]
@@ -94,13 +95,16 @@ def test_a_run_is_audited_by_its_own_votes(model, data, tmp_path, votes, expecte
     assert (search.searched, search.violations) == (3, [])
 
 
-@pytest.mark.parametrize(("votes", "expected"), [("duels", LABELS), ("labels", LABELS), ("softmax", SHARES)])
+@pytest.mark.parametrize(
+    ("votes", "expected"), [("duels", LABELS), ("labels", LABELS), ("margins", SHARES), ("softmax", SHARES)]
+)
 def test_commands_deploy_what_they_certified(data, tmp_path, monkeypatch, votes, expected):
     (tmp_path / "divided_model.py").write_text("import torch\n\n" + inspect.getsource(Divided))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     what = ["divided_model:Divided", data.name]
-    how = ["--sigma", "0.5", "--votes", votes, "--noise", "gaussian"]
+    width = ["--width", "1"] if votes == "margins" else []
+    how = ["--sigma", "0.5", "--votes", votes, *width, "--noise", "gaussian"]
 
     def command(*arguments):
         result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from smoothcert.plan import Duels as Duels
     from smoothcert.plan import FixedN as FixedN
     from smoothcert.plan import Labels as Labels
+    from smoothcert.plan import Margins as Margins
     from smoothcert.plan import Question as Question
     from smoothcert.plan import Softmax as Softmax
     from smoothcert.plan import Sparsemax as Sparsemax
@@ -42,6 +43,7 @@ _HOMES = {
     "InputError": "errors",
     "Labels": "plan",
     "LipschitzClassifier": "lipschitz_classifier",
+    "Margins": "plan",
     "Question": "plan",
     "Run": "store",
     "RunError": "errors",

@@ -35,7 +35,7 @@ from smoothcert.errors import InputError
 from smoothcert.lipschitz.constant import local_constants
 from smoothcert.modules import Model
 from smoothcert.options import AUTO, keywords, make, split
-from smoothcert.plan import Classifier, Cluster, Labels, Plan, Question, Selection, Setting, Slopes, Tally
+from smoothcert.plan import Classifier, Cluster, Duels, Labels, Plan, Question, Selection, Setting, Slopes, Tally
 from smoothcert.plan.schedules import Fixed, Schedule
 from smoothcert.plan.setting import fresh_seed
 from smoothcert.plan.slopes import between
@@ -61,8 +61,9 @@ class SmoothedClassifier:
     when the model exists already: one that knows the seed could recognise its noise.
 
     `votes` are part of the classifier: a draw is a duel between the scores of any two classes (`Duels()`, unless the
-    model returns labels), votes for one class (`Labels()`), or its vote is divided by `Softmax` or `Sparsemax` of the
-    scores. Whatever is certified, predicted or attacked is the classifier with these votes.
+    model returns labels), won in part where they are close (`Margins(width)`), votes for one class (`Labels()`), or its
+    vote is divided by `Softmax` or `Sparsemax` of the scores. Whatever is certified, predicted or attacked is the
+    classifier with these votes.
 
     `noise="gaussian"` adds float32 noise in float32, whereas the theorem is about real numbers: a model built to look
     at the last bits of its input can obtain a certificate that is false. `noise="grid"` leaves no such bits: the
@@ -197,6 +198,7 @@ class SmoothedClassifier:
         plan = Plan(classifier, asked.about(classifier), setting, selection)
         care = Care(images, model_name, check_determinism, verify_engine, on_progress, on_read)
         run = certify_into(Path(out), self._engines, dataset, plan, self.seed, care)
+        self.classifier = self.classifier.as_in(run.plan.classifier)
         if run.hint:
             logger.warning(run.hint)
         return run
@@ -211,7 +213,8 @@ class SmoothedClassifier:
         classifier = self._settle(dataset.shape)
         plan = Plan(classifier, asked.about(classifier), self.setting, selection)
         self._choose_engine([source], Cost.of(plan, None).draws)
-        job = job_of(classifier, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
+        timed = dataclasses.replace(classifier, votes=Duels()) if classifier.votes.is_open else classifier
+        job = job_of(timed, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
         return Cost.of(plan, draws_per_second(self._machine, lambda _: source, job))
 
     def predict(self, x: Any, *, alpha: float = Question.alpha, max_n: int = 1_000) -> int:
@@ -237,9 +240,10 @@ class SmoothedClassifier:
         return [int(k) for k in kind.predict(self._collect(machine, inputs, schedule, Phase.PREDICT), level)]
 
     def count(self, x: Any, n: int) -> NDArray[Any]:
-        """The label votes of n draws at x, shape (c,); of shares the sums. Further calls draw further noise: no draw
-        is counted twice. A copy of the classifier, in another process too, counts on from where it was copied: its
-        draws are those that the original makes next, so do not add the two up."""
+        """The label votes of n draws at x, shape (c,); of shares the sums, of margins those in each class's hardest
+        duel. Further calls draw further noise: no draw is counted twice. A copy of the classifier, in another process
+        too, counts on from where it was copied: its draws are those that the original makes next, so do not add the two
+        up."""
         source = as_input(x)
         self.noise.check_size(source.array, source.id)
         kind = self._settle(source.array.shape).votes

@@ -112,6 +112,14 @@ def make(noun: type[Noun], given: Mapping[str, Any]) -> Noun:
     return noun(**values)
 
 
+def number_or_name(text: str) -> float | str:
+    """A number where it is one: reads an option that may be either."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def keep(noun: object, **values: Any) -> None:
     """Sets fields of a frozen noun that is being made: it keeps what its checks return, plain numbers."""
     for name, value in values.items():

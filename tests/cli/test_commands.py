@@ -414,3 +414,20 @@ def test_adaptive_runs_from_the_command_line(folder):
     assert "stopped drawing when its votes said so" in refusal.stderr
     wide = (*arguments[:-1], "wide.smoothcert", "--until-width", "0.2", "--max-n", "2000")
     assert smoothcert(folder, *wide).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        (["--sigma", "0.1", "--width", "0.3"], "--width says nothing about duels votes"),
+        (["--no-noise", "--width", "0.3"], "--width says nothing where --no-noise is asked for"),
+        (["--no-noise", "--until-width", "0.3"], "--until-width says nothing where --no-noise is asked for"),
+        (["--sigma", "0.1", "--radii", "0.1", "--until-width", "0.3"], "either for --radii or for --until-width"),
+        (["--sigma", "0.1", "--votes", "margins", "--until-width", "0.3"], "leave out --radii and --until-width"),
+        (["--sigma", "0.1", "--votes", "margins", "--width", "wide"], "width must be a number, got 'wide'"),
+    ],
+)
+def test_the_two_widths_are_told_apart(tmp_path, options, refusal):
+    result = smoothcert(tmp_path, "certify", "digits_lipschitz", "digits", *options)
+    assert result.returncode == 2
+    assert refusal in " ".join(result.stderr.split())

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from smoothcert import Duels, FixedN, Labels, Question, Softmax, Sparsemax, UntilRadii, UntilWidth
+from smoothcert import Duels, FixedN, Labels, Margins, Question, Softmax, Sparsemax, UntilRadii, UntilWidth
 from smoothcert.plan import Classifier, Hardmax, Plan, Selection, Setting
 from smoothcert.sampling.identity import Identity
 
@@ -16,7 +16,7 @@ draws = st.one_of(
     st.builds(UntilRadii, radii=radii, **adaptive),
     st.builds(UntilWidth, width=st.floats(0.001, 0.999), **adaptive),
 )
-votes = st.sampled_from([Duels(), Labels()]) | st.sampled_from([Softmax, Sparsemax, Hardmax]).flatmap(
+votes = st.sampled_from([Duels(), Labels()]) | st.sampled_from([Margins, Softmax, Sparsemax, Hardmax]).flatmap(
     lambda k: st.builds(k, numbers)
 )
 noise = st.just({"noise": "gaussian"}) | st.fixed_dictionaries({"noise": st.just("grid"), "levels": counts})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import ABSTAIN, Duels, InputError, Labels, SmoothedClassifier, Softmax, Sparsemax
+from smoothcert import ABSTAIN, Duels, InputError, Labels, Margins, SmoothedClassifier, Softmax, Sparsemax
 from smoothcert.bounds import METHODS
 from smoothcert.plan import KINDS, Classifier, Hardmax
 from smoothcert.sampling.blocks import MOST_SOFT_DRAWS, UNIT
@@ -61,7 +61,9 @@ def test_scores_are_divided_by_positive_numbers_only(kind, temperature):
 
 
 def test_a_name_that_is_none():
-    with pytest.raises(InputError, match="unknown votes 'fuzzy': choose one of duels, labels, softmax, sparsemax"):
+    with pytest.raises(
+        InputError, match="unknown votes 'fuzzy': choose one of duels, labels, margins, softmax, sparsemax"
+    ):
         SmoothedClassifier(lambda b: b, sigma=0.5, num_classes=2, votes="fuzzy")
 
 
@@ -92,7 +94,10 @@ def line(batch):
     return np.stack([batch[:, 0], -batch[:, 0]], axis=1)
 
 
-@pytest.mark.parametrize("votes", [kind() for kind in KINDS], ids=lambda votes: votes.name)
+VOTES = [Margins(0.3) if kind is Margins else kind() for kind in KINDS]
+
+
+@pytest.mark.parametrize("votes", VOTES, ids=lambda votes: votes.name)
 class TestPredicting:
     """The smoothed classifier returns class 0 right of 0 and class 1 left of it, whatever its votes."""
 

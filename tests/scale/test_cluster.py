@@ -16,7 +16,7 @@ import interruptible
 from interruptible import IMAGES
 from scale.moody import DIE, RAISE, moody, sociable, unhurried
 from smoothcert import InputError, RunError, open_run
-from smoothcert.plan import Classifier, Cluster, Duels, Labels, Softmax, Sparsemax, UntilRadii
+from smoothcert.plan import Classifier, Cluster, Duels, Labels, Margins, Softmax, Sparsemax, UntilRadii
 from smoothcert.plan.schedules import Fixed, SelectFirst
 from smoothcert.sampling.blocks import Input, Phase, blocks_of, join
 from smoothcert.sampling.engines import open_engine
@@ -102,7 +102,7 @@ def test_votes_and_claims_are_those_of_one_process(workers, schedule, batch):
 
 @pytest.mark.parametrize(
     ("kind", "schedule"),
-    [(kind, selecting_first) for kind in (Duels(), Softmax(0.5), Sparsemax(0.5))] + [(Duels(), duelling)],
+    [(kind, selecting_first) for kind in (Duels(), Margins(0.5), Softmax(0.5), Sparsemax(0.5))] + [(Duels(), duelling)],
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_what_scores_add_up_to_is_as_in_one_process(workers, kind, schedule):
@@ -110,6 +110,16 @@ def test_what_scores_add_up_to_is_as_in_one_process(workers, kind, schedule):
     there = outcome(cluster, schedule())
     assert all(beside for *_, beside, _, _ in there[0].values())
     assert there == outcome(here, schedule())
+
+
+def test_the_width_of_margins_is_chosen_by_workers_as_in_one_process(nodes, tmp_path):
+    here = interruptible.certify(tmp_path / "here", votes=Margins(), n=430)
+    with nodes.added(1):
+        there = interruptible.certify(
+            tmp_path / "there", votes=Margins(), n=430, cluster=Cluster(nodes.address, workers=1)
+        )
+    assert there.plan.classifier.votes == here.plan.classifier.votes
+    assert interruptible.others(there) == interruptible.others(here)
 
 
 def test_rows_that_see_each_other_are_found_by_a_worker(nodes, workers, tmp_path):

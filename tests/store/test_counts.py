@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from interruptible import certify
-from smoothcert import RunError, open_run
+from smoothcert import Margins, RunError, open_run
 from smoothcert.sampling.blocks import Soft
 from smoothcert.sampling.duels import Lost
+from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 from smoothcert.store import counts
 from smoothcert.store.file import RunFile
 from smoothcert.store.schema import pack
@@ -166,3 +167,57 @@ def test_a_block_that_is_stored_twice(tmp_path):
     assert at_once(path) is None
     with pytest.raises(RunError, match="contradict"):
         len(open_run(path))
+
+
+def margins_of(votes, **changes):
+    return replace(votes, beside=replace(votes.beside, **changes))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda v: replace(v, beside=None), id="none"),
+        pytest.param(lambda v: replace(v, beside=Lost(*two_classes(v))), id="duels"),
+        pytest.param(lambda v: margins_of(v, classes=v.beside.classes + 3), id="class"),
+        pytest.param(lambda v: margins_of(v, rivals=v.beside.rivals + 3), id="rival"),
+        pytest.param(lambda v: margins_of(v, points=v.beside.points + POINTS), id="point"),
+        pytest.param(lambda v: margins_of(v, points=v.beside.points * 0), id="weights twice"),
+        pytest.param(lambda v: margins_of(v, weights=v.beside.weights + 1), id="more than were drawn"),
+        pytest.param(lambda v: margins_of(v, weights=v.beside.weights * 0), id="no weight"),
+        pytest.param(lambda v: margins_of(v, weights=v.beside.weights - (1 << 62)), id="negative weight"),
+        pytest.param(lambda v: margins_of(v, weights=v.beside.weights // 2 + 1), id="followed in some draws"),
+        pytest.param(lambda v: replace(v, beside=Spread(*(a[::-1] for a in spread_columns(v)))), id="out of order"),
+        pytest.param(lambda v: replace(v, beside=Spread(*(a[:0] for a in spread_columns(v)))), id="empty"),
+        pytest.param(lambda v: replace(v, beside=followed_by(v, 0, 1)), id="two candidates"),
+    ],
+)
+def test_margins_that_nobody_counted(tmp_path, spoil):
+    path = tmp_path / "run.smoothcert"
+    certify(path, votes=Margins(0.5), n=430)
+    rewrite(path, spoil)
+    with pytest.raises(RunError, match=r"contradict|damaged"):
+        len(open_run(path))
+
+
+def test_margins_of_a_class_that_was_not_selected(tmp_path):
+    path = tmp_path / "run.smoothcert"
+    certify(path, votes=Margins(0.5), n=430)
+    rewrite(path, lambda v: replace(v, beside=followed_by(v, (v.candidate + 1) % 3)))
+    with pytest.raises(RunError, match="draws for a class that the selection did not choose"):
+        len(open_run(path))
+
+
+def test_margins_in_a_run_of_duels(path):
+    rewrite(path, lambda v: replace(v, beside=followed_by(v, v.candidate)))
+    with pytest.raises(RunError, match=r"contradict|damaged"):
+        len(open_run(path))
+
+
+def spread_columns(votes):
+    return votes.beside.classes, votes.beside.rivals, votes.beside.points, votes.beside.weights
+
+
+def followed_by(votes, *classes):
+    """Margin votes that are all whole, of these classes."""
+    k = np.array(classes)
+    return Spread(k, k, np.full_like(k, POINTS // 2), np.full_like(k, votes.draws * WEIGHT))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from interruptible import IMAGES, Items, certify, classify, interrupted_after
-from smoothcert import InputError, RunError, SmoothedClassifier, open_run
+from smoothcert import InputError, Margins, RunError, SmoothedClassifier, open_run
 from smoothcert.sampling.blocks import join
 from smoothcert.store.file import RunFile
 from smoothcert.store.schema import pack
@@ -18,6 +18,7 @@ PLANS = {
     "adaptive": {"radii": [0.1, 0.25], "max_n": 500},
     "labels": {"n": 430, "votes": "labels"},
     "soft": {"n": 430, "votes": "softmax"},
+    "margins": {"n": 430, "votes": Margins(0.5)},
 }
 
 

@@ -114,6 +114,6 @@ def _variance(squares: Floats, n: Counts) -> Floats:
     return np.clip(squares / np.maximum(n - 1, 1), 0.0, n / (4 * np.maximum(n - 1, 1)))
 
 
-def cautious(variance: Floats, n: Counts) -> Floats:
+def cautious(variance: Floats, n: Counts | Floats) -> Floats:
     """The variance as if one more draw had been as far off as can be: few draws may not have met what is rare."""
     return (n * variance + 0.25) / (n + 1)

@@ -30,7 +30,8 @@ from smoothcert.certification.planning import (
     verify,
 )
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
-from smoothcert.data import Dataset
+from smoothcert.certification.widths import with_width
+from smoothcert.data import Dataset, Example
 from smoothcert.errors import RunError
 from smoothcert.leaving import before_leaving
 from smoothcert.lipschitz.constant import Steepness
@@ -67,6 +68,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
     size, earlier = math.prod(dataset.shape), RunFile.plan_of(path)
     asked = dataclasses.replace(
         asked,
+        classifier=asked.classifier if earlier is None else asked.classifier.as_in(earlier.classifier),
         setting=resumed(asked, earlier, fresh),
         noise_error=noise_error(asked.classifier, asked.question, size),
     )
@@ -120,10 +122,16 @@ def _prepared(
         plan = settle(asked, machine)
         job = job_of(plan.classifier, plan.setting)
         require_separate_rows(engines.model, machine, Input(str(rows[0]), first), job)
+        if plan.classifier.votes.is_open and earlier is None:
+            plan = with_width(plan, machine, lambda position: _input(dataset[rows[position]]))
         return plan, machine
     except BaseException:
         machine.__exit__(None, None, None)
         raise
+
+
+def _input(example: Example) -> Input:
+    return Input(example.id, example.array)
 
 
 def _certify(file: RunFile, machine: Machine, engines: Engines, reader: Reader, plan: Plan, care: Care) -> None:

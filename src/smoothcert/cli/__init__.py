@@ -116,6 +116,8 @@ def translated(message: str, command: str) -> str:
     nouns = (Classifier, Question, Setting, Selection)
     flags = {name: f"--{option.flag}" for noun in nouns for name, option in options_of(noun).items()}
     flags |= PYTHON_NAMES | (_flags(command) if command in COMMANDS else {})
+    if not message.startswith("`width` says nothing"):  # there it is that of margin votes, elsewhere of adaptive draws
+        flags["width"] = "--until-width"
     return re.sub(r"`(\w+)`", lambda name: flags.get(name[1], name[0]), message)
 
 

@@ -88,8 +88,7 @@ def certify_command(question_type: type[Question] = Question) -> Callable[..., N
 
         Example: `smoothcert certify cifar_resnet110 cifar10/test.parquet --weights model.pth.tar --sigma 0.5 --skip 20`
 
-        With soft votes: `smoothcert certify digits_lipschitz digits --sigma 0.25 --votes softmax --temperature 0.1
-        --lipschitz product`
+        With soft votes: `smoothcert certify digits_lipschitz digits --sigma 0.12 --votes margins --lipschitz product`
 
         Without noise, for networks with a small Lipschitz constant: `smoothcert certify digits_lipschitz digits
         --no-noise`

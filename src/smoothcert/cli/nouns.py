@@ -35,8 +35,9 @@ def derived(
             }
             for noun, kind in nouns.items()
         }
+        named = _named(options)
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name not in nouns]
-        made = [_parameter(o, o.name in found) for entries in options.values() for o in entries.values()]
+        made = [_parameter(options[noun][name], name in found, named[noun, name]) for noun, name in named]
         arguments = [p for p in own if p.default is inspect.Parameter.empty]
         parameters = [
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -46,7 +47,7 @@ def derived(
         @functools.wraps(command)
         def run(**values: Any) -> None:
             for noun, entries in options.items():
-                given = {name: values.pop(name) for name in entries}
+                given = {name: values.pop(named[noun, name]) for name in entries}
                 values[noun] = {name: _read(entries[name], v) for name, v in given.items() if v is not None}
             command(**values)
 
@@ -57,7 +58,16 @@ def derived(
     return derive
 
 
-def _parameter(option: Option, found: bool) -> inspect.Parameter:
+def _named(options: dict[str, dict[str, Option]]) -> dict[tuple[str, str], str]:
+    """What the parameter of each noun's option is called: by its name, or by its flag where another noun's has it."""
+    named: dict[tuple[str, str], str] = {}
+    for noun, entries in options.items():
+        for name, entry in entries.items():
+            named[noun, name] = entry.flag.replace("-", "_") if name in named.values() else name
+    return named
+
+
+def _parameter(option: Option, found: bool, name: str) -> inspect.Parameter:
     """An option that nobody has given is None where that says something: of a part of the noun, or what is found."""
     left_open = option.part or found or option.default is None
     required = option.required and not found
@@ -67,7 +77,7 @@ def _parameter(option: Option, found: bool) -> inspect.Parameter:
         f"--{option.flag}", help=option.help + usual, rich_help_panel=option.panel, show_default=not left_open
     )
     return inspect.Parameter(
-        option.name,
+        name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else None if left_open else option.default,
         annotation=Annotated[type_ | None if left_open else type_, info],

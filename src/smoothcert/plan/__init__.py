@@ -19,7 +19,19 @@ from numpy.typing import NDArray
 from smoothcert.checks import less_error
 from smoothcert.plan.classifier import Classifier
 from smoothcert.plan.draws import FixedN, NoDraws, UntilRadii, UntilWidth
-from smoothcert.plan.kinds import ESTIMATED, KINDS, PROVED, Duels, Hardmax, Kind, Labels, Proved, Softmax, Sparsemax
+from smoothcert.plan.kinds import (
+    ESTIMATED,
+    KINDS,
+    PROVED,
+    Duels,
+    Hardmax,
+    Kind,
+    Labels,
+    Margins,
+    Proved,
+    Softmax,
+    Sparsemax,
+)
 from smoothcert.plan.question import Question
 from smoothcert.plan.selection import Selection
 from smoothcert.plan.setting import Cluster, Setting
@@ -131,6 +143,7 @@ __all__ = [
     "Hardmax",
     "Kind",
     "Labels",
+    "Margins",
     "NoDraws",
     "Plan",
     "Proved",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smoothcert.checks import NO_NOISE, check_noise, check_sigma, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import keep, named, option
-from smoothcert.plan.kinds import KINDS, Duels, Hardmax, Labels, Softmax, Sparsemax
+from smoothcert.plan.kinds import KINDS, Duels, Hardmax, Labels, Margins, Softmax, Sparsemax
 
 NOISE = "Noise"
 MOST_CLASSES = 1 << 20
@@ -32,10 +32,10 @@ class Classifier:
     levels: int | None = option(
         None, help="Steps of the grid per unit of the input; the data's own unless given.", panel=NOISE
     )
-    votes: Duels | Labels | Softmax | Sparsemax | Hardmax = named(
+    votes: Duels | Labels | Margins | Softmax | Sparsemax | Hardmax = named(
         *KINDS,
-        help="duels between the scores (labels where the model returns labels), labels, or shares of a vote: softmax "
-        "or sparsemax of the scores.",
+        help="duels between the scores (labels where the model returns labels), labels, margins (parts of a duel), or "
+        "shares of a vote: softmax or sparsemax of the scores.",
         panel="Votes",
     )
     model: str = ""
@@ -52,6 +52,11 @@ class Classifier:
     @property
     def sigma_in_words(self) -> str:
         return "no noise" if self.is_bare else f"σ = {self.sigma:g}"
+
+    def as_in(self, earlier: Classifier) -> Classifier:
+        """With votes that are open as those that were declared, where these are of the same kind."""
+        same = self.votes.is_open and isinstance(earlier.votes, type(self.votes))
+        return replace(self, votes=earlier.votes) if same else self
 
     def __post_init__(self) -> None:
         if self.is_bare:

@@ -43,8 +43,8 @@ class FixedN:
     n: int = option(10_000, help="Draws that prove the radius.")
     method: str | None = option(
         None,
-        help="Confidence method, declared before the first draw: duels for duels, pairwise for labels, betting for "
-        "soft votes.",
+        help="Confidence method, declared before the first draw: duels for duels, pairwise for labels, ramps for "
+        "margins, betting for shares.",
     )
     name: ClassVar[str] = "fixed"
     final: ClassVar[str] = ""

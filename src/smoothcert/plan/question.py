@@ -10,7 +10,7 @@ from typing import Any
 
 from smoothcert.checks import MOST_DRAWS, check_level, check_whole
 from smoothcert.errors import InputError
-from smoothcert.options import choice, keep, make, option
+from smoothcert.options import choice, keep, make, number_or_name, option
 from smoothcert.plan.classifier import Classifier
 from smoothcert.plan.draws import FixedN, NoDraws, UntilRadii, UntilWidth
 from smoothcert.plan.kinds import PROVED, Labels, Proved, by_claims
@@ -19,14 +19,6 @@ from smoothcert.plan.slopes import Slopes
 from smoothcert.plan.tally import Tally
 
 GIVEN, PRODUCT, LOCAL = "given", "product", "local"
-
-
-def number_or_name(text: str) -> float | str:
-    """A number where it is one."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @dataclass(frozen=True)
@@ -95,10 +87,10 @@ class Question:
         if isinstance(self.draws, NoDraws):
             return self
         if self.lipschitz is not None:
-            if math.isinf(kind.slope(classifier.num_classes)):
+            if kind.jumps:
                 raise InputError(
-                    f"{kind.name} votes jump, so no Lipschitz constant says anything about them: use softmax or "
-                    f"sparsemax votes."
+                    f"{kind.name} votes jump, so no Lipschitz constant says anything about them: use margins, "
+                    f"softmax or sparsemax votes."
                 )
             if classifier.noise != "gaussian":
                 raise InputError(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from smoothcert.bounds.soft import SoftVotes
 from smoothcert.sampling.blocks import NO_CANDIDATE, Beside, Claim, Soft, Votes
 from smoothcert.sampling.duels import Lost
+from smoothcert.sampling.margins import Spread
 
 Ints = NDArray[np.int64]
 Counts = NDArray[Any]
@@ -103,6 +104,46 @@ class Fought(Others):
 
 
 @dataclass
+class Ramps(Others):
+    """Margin votes as they are spread on the points of a grid: of each input the selection and the estimation sample so
+    far, and how many draws each has."""
+
+    samples: list[list[tuple[Spread, int] | None]]
+    named: Ints
+    num_classes: int
+
+    @classmethod
+    def zeros(cls, inputs: int, num_classes: int) -> Ramps:
+        return cls([[None, None] for _ in range(inputs)], np.full(inputs, NO_CANDIDATE), num_classes)
+
+    @property
+    def candidates(self) -> Ints:
+        chosen = [NO_CANDIDATE if one is None else one[0].leader(one[1]) for one, _ in self.samples]
+        return np.array(chosen, dtype=np.int64)
+
+    def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
+        assert isinstance(beside, Spread)
+        before = self.samples[row][sample]
+        joined = (beside, draws) if before is None else (Spread.join([before[0], beside]), before[1] + draws)
+        self.samples[row][sample] = joined
+        if sample:
+            first = self.named[row] in (NO_CANDIDATE, beside.candidate)
+            self.named[row] = beside.candidate if first else SEVERAL
+
+    def rows(self, some: slice) -> Ramps:
+        return Ramps(self.samples[some], self.named[some], self.num_classes)
+
+    def votes(self, row: int, k: int) -> tuple[Ints, NDArray[np.float64]]:
+        """Rivals of a class, and how many of its votes against each of them are at each point, in the two samples:
+        (2, rivals, points). All rivals that are left out are as the last one, against whom it has every vote."""
+        both = [one for one in self.samples[row] if one is not None]
+        rivals = np.unique(np.concatenate([spread.listed(k) for spread, _ in both]))
+        if len(rivals) < self.num_classes:
+            rivals = np.append(rivals, self.num_classes)
+        return rivals, np.stack([spread.of_class(k, draws, rivals) for spread, draws in both])
+
+
+@dataclass
 class Tally:
     """A row each input: label counts of the selection and the estimation sample, what the kind of votes has beside
     them, and the claims where radii were claimed as the draws ended (None where the votes are what proves them).
@@ -144,6 +185,12 @@ class Tally:
     def duels(self) -> Fought:
         """Asked for only where votes are duels."""
         assert isinstance(self.others, Fought)
+        return self.others
+
+    @property
+    def ramps(self) -> Ramps:
+        """Asked for only where votes are margins."""
+        assert isinstance(self.others, Ramps)
         return self.others
 
     @property

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.plan import Duels, Plan
+from smoothcert.plan import Duels, Margins, Plan
 from smoothcert.sampling.blocks import BLOCK, Phase, Soft, Votes
 from smoothcert.sampling.duels import Lost
+from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 
 Ints = NDArray[np.int64]
 STORED = (Phase.SELECTION, Phase.ESTIMATION)
@@ -21,7 +22,8 @@ class Keys:
     """Of each row, in the order in which rows are read: by input, the selection first, then by block.
 
     `sample` is 0 for the selection, 1 for the estimation and -1 for any other phase; `top` is the largest class with a
-    vote, `shares` how many classes have sums of shares. Entry i of the `lost` duels is of row `lost_in[i]`.
+    vote, `shares` how many classes have sums of shares. Entry i of the `lost` duels is of row `lost_in[i]`. Margin
+    votes are read one row at a time: theirs is `spread`.
     """
 
     position: Ints
@@ -33,6 +35,7 @@ class Keys:
     shares: Ints
     lost_in: Ints
     lost: Lost
+    spread: Spread | None = None
 
     @classmethod
     def of(cls, votes: Votes) -> Keys:
@@ -41,7 +44,8 @@ class Keys:
         shares = votes.beside.sums.size if isinstance(votes.beside, Soft) else 0
         lost = votes.beside if isinstance(votes.beside, Lost) else Lost(*np.zeros((3, 0), dtype=np.int64))
         numbers = votes.position, sample, votes.first, votes.last, votes.draws, int(votes.classes.max()), shares
-        columns: list[Any] = [*np.array(numbers)[:, None], np.zeros_like(lost.classes), lost]
+        spread = votes.beside if isinstance(votes.beside, Spread) else None
+        columns: list[Any] = [*np.array(numbers)[:, None], np.zeros_like(lost.classes), lost, spread]
         return cls(*columns)
 
 
@@ -63,6 +67,7 @@ def fit(keys: Keys, plan: Plan, before: Before) -> bool:
     A rule that looks at the votes sees them in order, the selection first: there nothing may be missing in between.
     """
     n0, most = plan.question.n0, plan.question.draws.most
+    margins = isinstance(plan.classifier.votes, Margins)
     same_input = keys.position == np.append(before[0], keys.position[:-1])
     earlier = np.append(before[1], keys.sample[:-1])
     reached = np.append(before[2], keys.last[:-1])
@@ -76,8 +81,9 @@ def fit(keys: Keys, plan: Plan, before: Before) -> bool:
         & (keys.first >= end)
         & (keys.draws == np.minimum(BLOCK * keys.last, wanted) - BLOCK * keys.first)
         & (keys.top < plan.classifier.num_classes)
-        & (keys.shares == (plan.classifier.num_classes if plan.classifier.votes.soft else 0))
+        & (keys.shares == (0 if margins or not plan.classifier.votes.soft else plan.classifier.num_classes))
         & _duels_fit(keys, plan)
+        & (_spread_fits(keys, plan) if margins else keys.spread is None)
     )
     if plan.adaptive:
         selected = same_input & (earlier == 0) & (BLOCK * reached >= n0)
@@ -102,3 +108,22 @@ def _duels_fit(keys: Keys, plan: Plan) -> NDArray[np.bool_]:
     classes = np.bincount(row, first, rows)
     good = (np.bincount(row, wrong, rows) == 0) & (classes >= 1) & ((keys.sample != 1) | (classes == 1))
     return np.asarray(good)
+
+
+def _spread_fits(keys: Keys, plan: Plan) -> bool:
+    """Are there margin votes as they are counted: each weight once and in order, of known classes and points but the
+    last, no more of a pair than the draws in which the class was followed; where the radius is proved, of one class in
+    all draws?"""
+    if keys.spread is None:
+        return False
+    c, (draws,) = plan.classifier.num_classes, keys.draws
+    k, j, point, weight = keys.spread.classes, keys.spread.rivals, keys.spread.points, keys.spread.weights
+    if (k >= c).any() or (j >= c).any() or (point >= POINTS).any() or (weight < 1).any():
+        return False
+    if (np.diff((k * c + j) * POINTS + point, prepend=-1) <= 0).any() or (weight > draws * WEIGHT).any():
+        return False
+    of, pair = (np.cumsum(np.diff(key, prepend=-1) != 0) - 1 for key in (k, k * c + j))
+    own, total = np.bincount(of, np.where(k == j, weight, 0)), np.bincount(pair, weight)
+    followed = (own >= WEIGHT) & (own % WEIGHT == 0)
+    fits = followed.all() and (point[k == j] == POINTS // 2).all() and (total[pair] <= own[of]).all()
+    return bool(fits and (keys.sample[0] != 1 or (len(own) == 1 and own[0] == draws * WEIGHT)))

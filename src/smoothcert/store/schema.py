@@ -21,6 +21,7 @@ from smoothcert.plan import Plan
 from smoothcert.records import is_number, record, restore
 from smoothcert.sampling.blocks import Beside, Claim, Phase, Soft, Votes
 from smoothcert.sampling.duels import Lost
+from smoothcert.sampling.margins import POINTS, Spread
 from smoothcert.store.older import OLDER_TABLES, flat_plan, with_stream
 from smoothcert.text import printable
 
@@ -29,6 +30,7 @@ WRITING = 0x736D6377  # "smcw", while it is being written and its log belongs to
 VERSION = 3
 MOST_SECONDS = 1e8
 MOST_TEXT = 1 << 16
+SPREAD = np.dtype([("classes", "<u4"), ("rivals", "<u4"), ("points", "<u2"), ("weights", "<u8")])
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -106,6 +108,8 @@ def plan_from_json(text: str, version: int) -> Plan:
     values = _shown(json.loads(text))
     plan = flat_plan(values) if version < 3 else restore(Plan, with_stream(values))
     plan.question.about(plan.classifier)
+    if plan.classifier.votes.is_open:
+        raise ValueError("votes without their width")
     return plan
 
 
@@ -170,7 +174,7 @@ def is_intact(row: tuple[Any, ...]) -> bool:
         numbers
         and phase in PHASES
         and 0 <= first < last <= MOST_DRAWS
-        and (beside is None or is_lost(beside) or len(beside) % 24 == 8)
+        and (beside is None or is_lost(beside) or is_spread(beside) or len(beside) % 24 == 8)
         and is_number(seconds)
         and 0 <= seconds <= MOST_SECONDS
     )
@@ -181,9 +185,19 @@ def is_lost(beside: bytes) -> bool:
     return len(beside) % 12 == 0 and len(beside) > 0
 
 
+def is_spread(beside: bytes) -> bool:
+    """Are these margin votes, a byte that says how many points there are and 18 a weight? No other length is odd."""
+    return len(beside) % SPREAD.itemsize == 1 and beside[0] == POINTS and len(beside) > 1
+
+
 def _pack_beside(beside: Beside) -> bytes:
-    """Lost duels as class, rival and count, little-endian uint32; of shares the candidate, sums, squares and
-    products, as little-endian int64."""
+    """Lost duels as class, rival and count, little-endian uint32; margin votes as `SPREAD`, behind a byte; of shares
+    the candidate, sums, squares and products, as little-endian int64."""
+    if isinstance(beside, Spread):
+        entries = np.empty(len(beside.weights), dtype=SPREAD)
+        for name in SPREAD.names or ():
+            entries[name] = getattr(beside, name)
+        return bytes([POINTS]) + entries.tobytes()
     if isinstance(beside, Lost):
         return np.stack([beside.classes, beside.rivals, beside.counts], axis=1).astype("<u4").tobytes()
     assert isinstance(beside, Soft)
@@ -193,6 +207,9 @@ def _pack_beside(beside: Beside) -> bytes:
 def _unpack_beside(data: bytes) -> Beside:
     if is_lost(data):
         return Lost(*unpack_lost(data))
+    if is_spread(data):
+        entries = np.frombuffer(data, dtype=SPREAD, offset=1)
+        return Spread(*(entries[name].astype(np.int64) for name in SPREAD.names or ()))
     numbers = np.frombuffer(data, dtype="<i8").astype(np.int64)
     return Soft(int(numbers[0]), *np.split(numbers[1:], 3))
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from smoothcert.bounds import METHODS
 from smoothcert.bounds.soft import INTERVALS
 from smoothcert.certificate import PROVED
-from smoothcert.plan import Duels, NoDraws
+from smoothcert.plan import Duels, Margins, NoDraws
 from smoothcert.plan.tally import Fought
 from smoothcert.radii.margin import margins
 from smoothcert.radii.soft import SOFT_METHODS
@@ -206,7 +206,7 @@ def _drawn(run: Run) -> dict[str, str]:
 
 def _about(method: str) -> str:
     """The first line of the file that holds the method, or of the function where one file holds several."""
-    homes = {**METHODS, **Duels.methods, NoDraws.method: margins}
+    homes = {**METHODS, **Duels.methods, **Margins.methods, NoDraws.method: margins}
     home = inspect.getmodule(homes[method]) if method in homes else INTERVALS.get(method, SOFT_METHODS.get(method))
     return (home.__doc__ or "").splitlines()[0] if home else ""
 
