@@ -15,6 +15,7 @@ def linear(seed, classes=5):
     layer = torch.nn.Linear(3, classes)
     torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
+        layer.bias.zero_()
         layer.weight[1:] = (
             layer.weight[0] + 0.2 * layer.weight[1:]
         )  # rows that are alike, of which the product knows nothing
