@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from smoothcert import Duels, Labels, SmoothedClassifier, Softmax
+from smoothcert import Duels, Labels, Margins, SmoothedClassifier, Softmax
 from smoothcert.data import digits
 from smoothcert.experiments.drawn_scores import DrawnScores, draw_scores
 from smoothcert.models import load_model
@@ -30,7 +30,7 @@ def drawn():
     return inputs, DrawnScores(scores[:, :N0], scores[:, N0:])
 
 
-@pytest.mark.parametrize("votes", [Duels(), Labels(), Softmax(0.5)])
+@pytest.mark.parametrize("votes", [Duels(), Labels(), Softmax(0.5), Margins(2.0)])
 def test_certificates_are_those_of_the_votes_themselves(drawn, votes):
     inputs, scores = drawn
     question = Question.of(n0=N0, n=N)
