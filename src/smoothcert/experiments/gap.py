@@ -199,6 +199,8 @@ class _Trial:
             of = partial(_of, temperature=temperature)
             found[of("exact")] = scores.certify(classifier, asked(lipschitz=defence.proved.scores), proved)
             found[of("R_mult")] = scores.certify(classifier, asked(method=PAPER))
+            question = asked(method=PAPER, lipschitz=defence.proved.scores)
+            found[of("R_multiLip, proved")] = scores.certify(classifier, question, proved)
             question = asked(method=PAPER, lipschitz="local")
             found[of("R_multiLip")] = scores.certify(classifier, question, near, ESTIMATED)
         return found
@@ -236,21 +238,21 @@ def _result(
     average = {name: float(radii.clip(0, most[bases[name]]).mean()) for name, radii in won.items()}
     shown = [NO_NOISE, *votes, _of("exact", usual)]
     shown += [_of(radius, t) for t in (usual, 1.0) for radius in ("R_mult", "R_multiLip")]
-    lines = {name: won[name] for name in shown}
+    mark = {PROVED: "", ESTIMATED: " (est.)"}
+    lines = {f"{name}{mark[bases[name]]}": won[name] for name in shown}
     attacks = {name: [float((found > e).mean()) for e in eps] for name, found in norms.items()}
     lipschitz = [name for name in won if bases[name] == PROVED and certified[name][0].question.lipschitz is not None]
     best = max(lipschitz, key=average.__getitem__)
     ratio = average[best] / average["duels"] if average["duels"] else None
-    mark = {PROVED: "", ESTIMATED: " (est.)"}
     rows = [
-        (f"{name}{mark[bases[name]]}", f"{average[name]:.4f}", *(f"{100 * (w >= e).mean():.0f}" for e in eps))
-        for name, w in lines.items()
+        (line, f"{average[name]:.4f}", *(f"{100 * (w >= e).mean():.0f}" for e in eps))
+        for name, (line, w) in zip(shown, lines.items(), strict=True)
     ]
     rows += [(name, "", *(f"{100 * v:.0f}" for v in shares)) for name, shares in attacks.items()]
     by_temperature = [_at(t, average, certified) for t in defence.temperatures]
     figure = partial(gap_figure, lines, norms, eps[-1])
     return Result(
-        title=f"{defence.name}, σ = {SIGMA:g}, {len(won[best])} inputs: average radius, accuracy in % at each ε",
+        title=f"{defence.name}, σ = {SIGMA:g}, {len(won[best])} inputs: average radius, and % right at ε",
         columns=("certificate or attack", "radius", *(f"{e:g}" for e in eps)),
         rows=rows,
         numbers={
@@ -272,7 +274,7 @@ def _result(
         beside=[
             Sheet(
                 "Average radius by temperature, all from the same scores",
-                ("T", "L(F), proved", "L(F), local", "R_mult", "R_multiLip", "exact"),
+                ("T", "L proved", "L local", "R_mult", "R_multiLip, proved L", "local L (est.)", "exact"),
                 [(f"{row['T']:.3g}", *(f"{v:.4f}" for v in list(row.values())[1:])) for row in by_temperature],
             )
         ],
@@ -284,7 +286,7 @@ def _result(
             "R_multiLip is an estimate: its constants are those found within 0.15 of an input. In averages its radii "
             f"above {eps[-1]:g} count as {eps[-1]:g}. All else is proved.",
             "All inputs were attacked. Attacks bound robust accuracy from above; the smoothed classifier that was "
-            "attacked votes by duels.",
+            f"attacked votes by duels, {JUDGED} at most, and is counted as wrong where it abstains.",
         ],
     )
 
@@ -293,7 +295,7 @@ def _at(
     temperature: float, average: Mapping[str, float], certified: Mapping[str, Sequence[Certificate]]
 ) -> dict[str, float]:
     """A row of the table: constants of the shares, and average radii."""
-    names = {radius: _of(radius, temperature) for radius in ("R_mult", "R_multiLip", "exact")}
+    names = {radius: _of(radius, temperature) for radius in ("R_mult", "R_multiLip, proved", "R_multiLip", "exact")}
     exact, near = ([c.lipschitz or np.inf for c in certified[names[radius]]] for radius in ("exact", "R_multiLip"))
     constants = {
         "T": temperature,
