@@ -20,6 +20,8 @@ from smoothcert.models import load_model
 from smoothcert.plan import Labels
 from smoothcert.store.export import export_run
 from smoothcert.store.file import RunFile
+from smoothcert.store.schema import meta_checksum
+from smoothcert.store.shards import merge_runs
 
 PLAN = {"sigma": 0.3, "n0": 50, "n": 730, "batch": 64, "votes": "softmax", "temperature": 0.5, "limit": 6, "seed": 0}
 
@@ -49,6 +51,62 @@ def linear():
 @pytest.fixture(scope="module")
 def estimated_run(tmp_path_factory):
     return soft_run(tmp_path_factory.mktemp("local") / "run.smoothcert", linear()[0], lipschitz="local", engine="torch")
+
+
+def two_scores(slope):
+    """A network of one number with the scores ±slope · x."""
+    module = torch.nn.Linear(1, 2, bias=False)
+    module.weight.data = torch.tensor([[slope], [-slope]])
+    return module
+
+
+@pytest.mark.parametrize("votes", [Softmax(0.5), Sparsemax(0.5)])
+@pytest.mark.parametrize("x", [0.1, 0.4, 1.0])
+def test_a_local_constant_is_that_of_the_share_within_the_ball(votes, x):
+    """The share is steepest where the ball comes nearest to 0: there a logistic function has the slope
+    s (1 − s) · 2a/T, and a ramp a/T, or 0 where it has ended."""
+    slope, nearest = 1.5, max(x - 0.15, 0.0)
+    s = special.expit(2 * slope * nearest / votes.temperature)
+    ends = votes.temperature / (2 * slope)
+    want = s * (1 - s) * 2 * slope if votes.name == "softmax" else slope * (nearest < ends)
+    smoothed = SmoothedClassifier(two_scores(slope), sigma=0.3, num_classes=2, votes=votes, engine="torch", seed=0)
+    certificate = smoothed.certify(np.float32([x]), n=500, lipschitz="local")
+    assert certificate.basis == "estimated"
+    assert certificate.lipschitz == pytest.approx(want / votes.temperature, rel=1e-3, abs=1e-8)
+
+
+def as_before(path):
+    """The file as a version left it that knew local constants of scores only, before it searched them."""
+    with sqlite3.connect(path) as db:
+        meta = dict(db.execute("SELECT key, value FROM meta"))
+        plan = json.loads(meta["plan"])
+        assert plan.pop("local_of") == "shares"
+        meta = {**meta, "plan": json.dumps(plan)}
+        del meta["checksum"]
+        db.executemany("REPLACE INTO meta VALUES (?, ?)", {**meta, "checksum": meta_checksum(meta)}.items())
+        db.execute("DELETE FROM constants")
+    db.close()
+
+
+def test_a_run_that_was_begun_with_constants_of_scores_ends_with_them(estimated_run, tmp_path):
+    path = tmp_path / "run.smoothcert"
+    shutil.copy(estimated_run.path, path)
+    as_before(path)
+    module, constant = linear()
+    run = soft_run(path, module, lipschitz="local", engine="torch")
+    assert run.constants == pytest.approx(np.full(6, constant), rel=1e-3)
+    assert run.certificates(estimated=True)[0].lipschitz == pytest.approx(Softmax(0.5).slope(3) * constant, rel=1e-3)
+    assert "local constants of the scores are estimated" in run.plan.votes_in_words
+    assert "local constants of the shares are estimated" in estimated_run.plan.votes_in_words
+
+
+def test_shards_with_constants_of_different_things_are_not_merged(tmp_path):
+    paths = [tmp_path / f"{i}.smoothcert" for i in (1, 2)]
+    for i, path in enumerate(paths):
+        soft_run(path, linear()[0], lipschitz="local", engine="torch", shard=(i + 1, 2))
+    as_before(paths[1])
+    with pytest.raises(InputError, match="local_of = shares and scores"):
+        merge_runs(paths, tmp_path / "whole.smoothcert")
 
 
 @pytest.mark.parametrize("calls", [2, 6, 9, 40])
@@ -110,11 +168,12 @@ def test_the_product_is_proved_and_recorded(tmp_path):
 
 
 def test_estimates_are_given_only_where_they_are_asked_for(estimated_run, tmp_path):
-    run, constant = estimated_run, linear()[1]
+    run = estimated_run
     proved, estimated = run.certificates(), run.certificates(estimated=True)
     assert {(c.basis, c.lipschitz) for c in proved} == {("proved", None)}
     assert {c.basis for c in estimated} == {"estimated"}
-    assert run.constants == pytest.approx(np.full(6, constant), rel=1e-3)
+    assert [c.lipschitz for c in estimated] == run.constants.tolist()
+    assert (run.constants <= Softmax(0.5).slope(3) * linear()[1]).all()
     for kind in ("csv", "tsv", "json"):
         for asked, names in ((False, ("radius", "proved")), (True, ("estimated_radius", "estimated"))):
             path = tmp_path / f"{asked}.{kind}"

@@ -277,7 +277,8 @@ class SmoothedClassifier:
         """How steep the scores are near each input, where that is given, proved or estimated."""
         constant, pairs = constants_of(question, self.model, inputs[0].array, None)
         if question.source == "local":
-            return Slopes(local_constants(self.model, [source.array for source in inputs]))
+            arrays, shares = [source.array for source in inputs], self.classifier.votes.shares
+            return Slopes(local_constants(self.model, arrays, shares), of_shares=shares is not None)
         known = None if constant is None else np.full(len(inputs), constant)
         return None if known is None else Slopes(known, between(pairs, self.num_classes))
 

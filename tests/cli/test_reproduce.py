@@ -58,8 +58,21 @@ def test_the_whole_level_on_one_pair_proves_more_than_bonferroni(found):
 def test_a_proved_constant_closes_part_of_the_gap(found):
     gap = found["gap"]
     average = gap["average_radius"]
-    assert average["exact, proved L"] > average["R_mult, betting"]
-    assert gap["scores_constant_local_mean"] <= gap["scores_constant_proved"]
+    assert average["no noise"] == average[gap["best_proved_lipschitz"]] > 1.3 * average["duels"]
+    assert gap["best_over_duels"] == pytest.approx(average["no noise"] / average["duels"])
+    for row in gap["temperatures"]:
+        assert row["exact"] > row["R_mult"]
+        assert row["share_constant_local_mean"] <= row["share_constant_proved"]
+    assert 4.0 in [pytest.approx(row["share_constant_proved"]) for row in gap["temperatures"]]
+
+
+def test_no_attack_on_the_network_finds_what_was_proved_not_to_be_there(found):
+    """Also at ε = 0, where it is accuracy."""
+    gap = found["gap"]
+    assert gap["eps"][0] == 0.0
+    proved, left = gap["certified_accuracy"]["no noise"], gap["accuracy_under_attack"]["PGD, network"]
+    assert all(p <= share for p, share in zip(proved, left, strict=True))
+    assert proved[0] == left[0] == 1.0
 
 
 def test_local_estimates_lie_below_the_proved_product(found):
@@ -84,7 +97,7 @@ def _refuse(*_, **__):
     ("claim", "module", "names"),
     [
         ("lipschitz-table", lipschitz_table, ("local", "product")),
-        ("gap", gap, ("pgd", "smoothed_pgd")),
+        ("gap", gap, ("pgd", "smoothed_pgd", "draw_scores", "local_constants")),
     ],
 )
 def test_what_was_done_is_kept(found, monkeypatch, claim, module, names):

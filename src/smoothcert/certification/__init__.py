@@ -111,6 +111,7 @@ def _prepared(
         classifier=dataclasses.replace(asked.classifier, model=fingerprint_of(engines.model, first.shape, known)),
         constant=constant,
         pairs=pairs,
+        local_of=asked.local_constants_of if earlier is None else earlier.local_of,
     )
     draws = len(rows) * (asked.question.n0 + asked.question.draws.expected)
     machine = open_machine(engines, asked.classifier, asked.setting, first, draws)
@@ -154,4 +155,4 @@ def _certify(file: RunFile, machine: Machine, engines: Engines, reader: Reader, 
     if care.check_determinism or file.rejected == UNCHECKED:
         require_determinism(file, executor, plan.setting.known_seed)
     if plan.estimates:
-        estimate_constants(file, engines.model, inputs, plan.selection.total)
+        estimate_constants(file, engines.model, inputs, plan)

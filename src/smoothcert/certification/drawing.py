@@ -12,7 +12,7 @@ from smoothcert.certification.first_pass import Reader
 from smoothcert.certification.redrawing import recompute, telling
 from smoothcert.errors import InputError, RunError
 from smoothcert.lipschitz.constant import local_constants
-from smoothcert.plan import Classifier, Plan, Tally
+from smoothcert.plan import SHARES, Classifier, Plan, Tally
 from smoothcert.plan.schedules import Schedule
 from smoothcert.sampling.blocks import Claim, Input, Phase, Votes
 from smoothcert.sampling.machine import Draws
@@ -80,13 +80,13 @@ def draw(file: RunFile, executor: Draws, plan: Plan, unchanged: Callable[[int], 
     file.commit()
 
 
-def estimate_constants(file: RunFile, model: Any, inputs: Callable[[int], Input], total: int) -> None:
+def estimate_constants(file: RunFile, model: Any, inputs: Callable[[int], Input], plan: Plan) -> None:
     """Searches the constant near each input that has none yet."""
-    known = file.constants()
-    missing = [position for position in range(total) if position not in known]
+    known, shares = file.constants(), plan.classifier.votes.shares if plan.local_of == SHARES else None
+    missing = [position for position in range(plan.selection.total) if position not in known]
     for start in range(0, len(missing), AT_ONCE):
         chunk = missing[start : start + AT_ONCE]
-        values = local_constants(model, [inputs(position).array for position in chunk])
+        values = local_constants(model, [inputs(position).array for position in chunk], shares)
         file.add_constants(dict(zip(chunk, values.tolist(), strict=True)))
         logger.info("searched the steepest gradients near %d of %d inputs", start + len(chunk), len(missing))
 

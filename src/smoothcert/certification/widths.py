@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smoothcert.certification.planning import job_of
 from smoothcert.errors import InputError
-from smoothcert.plan import Margins, Plan
+from smoothcert.plan import Margins, Plan, Slopes
 from smoothcert.sampling.blocks import Input, Phase, blocks_of
 from smoothcert.sampling.machine import Machine
 from smoothcert.text import counted
@@ -68,16 +68,23 @@ def with_width(plan: Plan, machine: Machine, inputs: Callable[[int], Input]) -> 
     """
     if plan.selection.shard is not None:
         raise InputError("shards are parts of one run, which has one width of margin votes: give it as a number.")
-    seen = _looked(plan, machine, inputs)
-    widths = [float(f"{width:.3g}") for width in _lead(seen) * TIMES]
-    average = [_average(plan, Margins(width), seen) for width in widths]
-    best = int(np.argmax(average))
+    seen = [each.scores for each in _looked(plan, machine, inputs)]
+    average = promised(seen, plan.question.draws.most, plan.level, plan.classifier.sigma, plan.slopes(1))
+    best, least, most = max(average, key=average.__getitem__), min(average), max(average)
     logger.info(
         "width of the margin votes: %g, at which %s promise an average radius of %.3f (%.3f at %g, %.3f at %g)",
-        *(widths[best], counted(len(seen), "input"), average[best]),
-        *(average[0], widths[0], average[-1], widths[-1]),
+        *(best, counted(len(seen), "input"), average[best]),
+        *(average[least], least, average[most], most),
     )
-    return replace(plan, classifier=replace(plan.classifier, votes=Margins(widths[best])))
+    return replace(plan, classifier=replace(plan.classifier, votes=Margins(best)))
+
+
+def promised(
+    seen: Sequence[NDArray[np.float64]], n: int, level: float, sigma: float, slopes: Slopes | None
+) -> dict[float, float]:
+    """The average radius by width if n draws of each input were like those seen, whose scores (draws, c) these are."""
+    widths = [float(f"{width:.3g}") for width in _lead(seen) * TIMES]
+    return {w: float(Margins(w).promised(seen, n, level, sigma, slopes).mean()) for w in widths}
 
 
 def _looked(plan: Plan, machine: Machine, inputs: Callable[[int], Input]) -> list[Seen]:
@@ -92,13 +99,7 @@ def _looked(plan: Plan, machine: Machine, inputs: Callable[[int], Input]) -> lis
     return [Seen.join(parts) for parts in seen.values()]
 
 
-def _lead(seen: Sequence[Seen]) -> float:
+def _lead(seen: Sequence[NDArray[np.float64]]) -> float:
     """By how much the largest mean score usually leads the next."""
-    leads = [np.diff(np.sort(each.scores.mean(axis=0))[-2:])[0] for each in seen]
+    leads = [np.diff(np.sort(scores.mean(axis=0))[-2:])[0] for scores in seen]
     return float(np.median(leads)) or 1.0
-
-
-def _average(plan: Plan, votes: Margins, seen: Sequence[Seen]) -> float:
-    """The average radius that is promised."""
-    sigma, n, slopes = plan.classifier.sigma, plan.question.draws.most, plan.slopes(1)
-    return float(votes.promised([each.scores for each in seen], n, plan.level, sigma, slopes).mean())

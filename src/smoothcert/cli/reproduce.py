@@ -16,7 +16,19 @@ from smoothcert.cli.nouns import Given, derived
 from smoothcert.cli.progress import Meters
 from smoothcert.errors import InputError, RunError
 from smoothcert.experiments import CLAIMS
-from smoothcert.experiments.reproduction import BATCH, SEED, Part, Pub, Result, Scale, Size, Stage, estimate, write
+from smoothcert.experiments.reproduction import (
+    BATCH,
+    SEED,
+    Part,
+    Pub,
+    Result,
+    Scale,
+    Sheet,
+    Size,
+    Stage,
+    estimate,
+    write,
+)
 from smoothcert.experiments.sources import Sources
 from smoothcert.leaving import before_leaving
 from smoothcert.options import make
@@ -127,11 +139,13 @@ def _stopped(out: Path) -> str:
 
 
 def _print(result: Result, console: Console) -> None:
-    table = Table(title=result.title, title_justify="left")
-    for i, heading in enumerate(result.columns):
-        table.add_column(heading, justify="left" if i == 0 else "right")
-    for row in result.rows:
-        table.add_row(*row)
-    console.print(table, highlight=False)
+    sheets: list[Sheet] = [result, *result.beside]
+    for sheet in sheets:
+        table = Table(title=sheet.title, title_justify="left")
+        for i, heading in enumerate(sheet.columns):
+            table.add_column(heading, justify="left" if i == 0 else "right")
+        for row in sheet.rows:
+            table.add_row(*row)
+        console.print(table, highlight=False)
     for remark in result.remarks:
         console.print(remark, highlight=False, markup=False)

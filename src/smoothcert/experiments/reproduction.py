@@ -15,7 +15,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smoothcert.certification.planning import count_classes
 from smoothcert.checks import check_whole
@@ -111,13 +113,24 @@ class Stage:
 
     def kept(self, what: str, model: torch.nn.Module, compute: Callable[[], Any]) -> Any:
         """What was computed of the model under this name before, or is now: JSON values, kept in `out`."""
-        weights = open_engine(model).fingerprint
-        path = self.out / "kept" / f"{self.scale.value}-{what}-{weights[:16]}.json"
+        path = self._place(f"{what}.json", model)
         if not path.exists():
-            value = compute()
-            path.parent.mkdir(exist_ok=True)
-            write_text(path, json.dumps(value))
+            write_text(path, json.dumps(compute()))
         return json.loads(path.read_text())
+
+    def kept_array(self, what: str, model: torch.nn.Module, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """The same of an array."""
+        path = self._place(f"{what}.npy", model)
+        if not path.exists():
+            write_whole(path, partial(np.save, arr=compute()))
+        return np.asarray(np.load(path))
+
+    def _place(self, what: str, model: torch.nn.Module) -> Path:
+        """The file of what is kept, named after the scale and the model's weights, too."""
+        name = Path(what)
+        folder = self.out / "kept"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{self.scale.value}-{name.stem}-{open_engine(model).fingerprint[:16]}{name.suffix}"
 
     def cifar10(self) -> Dataset:
         """The test images."""
@@ -200,17 +213,24 @@ def estimate(parts: Sequence[Part]) -> float:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What was found. `numbers` go to a JSON file, `columns` and `rows` to the terminal, the figure to PNG and SVG, and
-    those for one column of a paper, by name, to PDF."""
+class Sheet:
+    """A table."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Result(Sheet):
+    """What was found. The table goes to the terminal, and then those `beside` it; `numbers` go to a JSON file, the
+    figure to PNG and SVG, and those for one column of a paper, by name, to PDF."""
+
     numbers: dict[str, Any]
     figure: Any = None
     pdfs: Mapping[str, Any] = field(default_factory=dict)
     remarks: Sequence[str] = field(default=())
+    beside: Sequence[Sheet] = field(default=())
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,8 +82,34 @@ def _classes(module: torch.nn.Module, shape: Sequence[int]) -> int:
     return int(found.shape[1])
 
 
-def local_constants(model: Any, arrays: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """The constant of the scores near each of the inputs, estimated from below (`lipschitz.local`)."""
+def local_constants(
+    model: Any,
+    arrays: Sequence[NDArray[np.float32]],
+    shares: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> NDArray[np.float64]:
+    """The constant near each of the inputs, estimated from below (`lipschitz.local`).
+
+    It is that of the scores; or, where `shares` maps scores to shares of a vote, the larger one of the shares of the
+    two classes that lead at the input: these are the ones that a radius compares.
+    """
     module = evaluated(require_module(model, NEEDS_LAYERS))
-    values = local(module, torch.from_numpy(np.stack(arrays)).to(device_of(module)))
+    x = torch.from_numpy(np.stack(arrays)).to(device_of(module))
+    if shares is None:
+        values = local(module, x)
+    else:
+        votes = _Votes(module, shares).eval()
+        with torch.no_grad():
+            leading = votes(x).topk(2, dim=1).indices
+        values = torch.maximum(*(local(votes, x, of="class", classes=classes) for classes in leading.T))
     return np.array([max(float(value), LEAST) for value in values])
+
+
+class _Votes(torch.nn.Module):
+    """A network whose scores are shares of a vote."""
+
+    def __init__(self, module: torch.nn.Module, shares: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.module, self.shares = module, shares
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.shares(self.module(x))

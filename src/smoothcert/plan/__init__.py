@@ -39,6 +39,9 @@ from smoothcert.plan.slopes import Kept, Slopes, between
 from smoothcert.plan.tally import Tally
 from smoothcert.records import flat
 
+SCORES, SHARES = "scores", "shares"
+"""What local constants are of."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -46,7 +49,8 @@ class Plan:
 
     `noise_error` is how far the noise of an input may be from the exact one, in total variation over all its
     estimation draws; it is taken off α. `constant` is the ℓ2 constant of the scores, given or proved, and `pairs` keeps
-    what is proved of their differences.
+    what is proved of their differences. `local_of` says what local constants are of: the shares of a vote themselves,
+    or, in older files, the scores.
     """
 
     classifier: Classifier
@@ -56,10 +60,13 @@ class Plan:
     noise_error: float = 0.0
     constant: float | None = None
     pairs: Kept = ()
+    local_of: str = SCORES
 
     def __post_init__(self) -> None:
         if self.noise_error < 0 or (self.constant is not None and not self.constant > 0):
             raise ValueError("a number out of range")
+        if self.local_of not in (SCORES, SHARES):
+            raise ValueError("local constants of neither scores nor shares")
         between(self.pairs, self.classifier.num_classes)
         less_error(self.question.alpha, self.noise_error)
 
@@ -89,7 +96,7 @@ class Plan:
             words += (
                 f"; ℓ2 constant of the scores {self.constant:.4g} ({self.question.source}), of a share L = {share:.4g}"
             )
-        return words + ("; local constants are estimated" if self.estimates else "")
+        return words + (f"; local constants of the {self.local_of} are estimated" if self.estimates else "")
 
     @property
     def known_pairs(self) -> NDArray[np.float64]:
@@ -119,6 +126,11 @@ class Plan:
         """Are there estimated Lipschitz constants, for radii that are no proof?"""
         return self.question.source == "local"
 
+    @property
+    def local_constants_of(self) -> str:
+        """What those of a new run are of."""
+        return SHARES if self.estimates and self.classifier.votes.shares is not None else SCORES
+
 
 def differences(before: Plan, now: Plan) -> Iterator[tuple[str, Any, Any]]:
     """What was declared otherwise: its name, the value before and the value now."""
@@ -126,6 +138,8 @@ def differences(before: Plan, now: Plan) -> Iterator[tuple[str, Any, Any]]:
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name):
             yield name, ours.get(name), theirs.get(name)
+    if before.local_of != now.local_of:
+        yield "local_of", before.local_of, now.local_of
 
 
 def _parts(plan: Plan) -> tuple[Any, ...]:
@@ -136,6 +150,7 @@ __all__ = [
     "ESTIMATED",
     "KINDS",
     "PROVED",
+    "SHARES",
     "Classifier",
     "Cluster",
     "Duels",

@@ -31,7 +31,7 @@ class Question:
     lipschitz: float | str | None = option(
         None,
         help="The ℓ2 constant of the scores, for larger radii from soft votes: a number you vouch for, product (proved "
-        "from the layers) or local (an estimate).",
+        "from the layers) or local (an estimate of the shares' own).",
         panel="Soft votes",
         parse=number_or_name,
     )

@@ -21,7 +21,7 @@ class Slopes:
     """`scores[i]` is the ℓ2 constant of the vector of scores near input i, and `pairs[k, j]` that of `f_k − f_j`
     anywhere, where it is known; otherwise it is at most √2 times the former.
 
-    Where they are `of_shares`, the constants are those of each class's share of a vote itself.
+    Where they are `of_shares`, `scores[i]` is the constant of each class's share of a vote itself.
     """
 
     scores: Floats

@@ -13,7 +13,7 @@ from smoothcert.bounds.method import candidates
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.checks import check_level
 from smoothcert.errors import InputError, RunError
-from smoothcert.plan import Plan, Slopes, Tally
+from smoothcert.plan import SHARES, Plan, Slopes, Tally
 from smoothcert.sampling.blocks import Claim
 from smoothcert.sampling.identity import Identity
 from smoothcert.store.counts import check_size
@@ -65,7 +65,8 @@ class Run:
 
     @property
     def constants(self) -> NDArray[np.float64]:
-        """The estimated local constants of the scores near each complete input, NaN where one is not there yet."""
+        """The estimated constants near each complete input, of shares or scores as the plan's `local_of` says, NaN
+        where one is not there yet."""
         return self._complete[2]
 
     @cached_property
@@ -211,7 +212,7 @@ class Run:
             return self.plan.slopes(len(self))
         if np.isnan(self.constants).any():
             raise RunError(f"{self.path} has inputs without an estimated constant yet: let certify finish first.")
-        return Slopes(self.constants)
+        return Slopes(self.constants, of_shares=self.plan.local_of == SHARES)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row each complete input: id, label, the facts of its certificate, correct, seconds, and in `clean` the

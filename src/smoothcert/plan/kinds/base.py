@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -96,6 +96,11 @@ class Kind(ABC):
     def pair_slope(self, num_classes: int) -> float:
         """The constant of class k's share per largest constant of `f_k − f_j` over j; infinite where votes jump."""
         return math.inf
+
+    @property
+    def shares(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """The shares of a vote as a map of scores (N, c) that gradients pass; None where votes are not divided."""
+        return None
 
     def share_slopes(self, slopes: Slopes, num_classes: int) -> Floats:
         """The ℓ2 constant of each class's share as a function of the input, (m, c)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,6 +43,12 @@ class _Shares(Soft):
         from smoothcert.sampling.simplex import shares
 
         return shares(self.name, self.temperature, scores)
+
+    @property
+    def shares(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        from smoothcert.sampling.simplex import MAPS
+
+        return lambda scores: MAPS[self.name](scores / self.temperature)
 
     def count(self, ballots: NDArray[Any], candidate: int) -> Beside | None:
         return Sums.of(ballots, candidate)
