@@ -157,7 +157,8 @@ class _Trial:
 
     @cached_property
     def bare(self) -> LipschitzClassifier:
-        return LipschitzClassifier(self.defence.model, num_classes=self.smoothed.num_classes)
+        shape = self.defence.data.shape
+        return LipschitzClassifier(self.defence.model, input_shape=shape, num_classes=self.smoothed.num_classes)
 
     def kept(self, chunk: _Chunk, what: str, compute: Callable[[], Any]) -> Any:
         return self.stage.kept(f"{self._part(chunk)}-{what}", self.defence.model, compute)
