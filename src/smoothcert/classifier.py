@@ -29,6 +29,7 @@ from smoothcert.certification.planning import (
     require_separate_rows,
     returns_scores,
 )
+from smoothcert.certification.quantising import quantise_once, spread
 from smoothcert.checks import MOST_DRAWS, check_level, check_whole, less_error
 from smoothcert.data import as_dataset, as_floats, raw_array
 from smoothcert.errors import InputError
@@ -93,11 +94,13 @@ class SmoothedClassifier:
             state = {**vars(self), "_engines": self.model, "_counted": self._counted.copy()}
         machine = state["_machine"]
         state["_machine"] = (name_of(machine.identity), machine.batch, machine.reason)
+        state["_quantised"] = self._engines.quantised
         del state["_changing"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         engines = Engines(state["_engines"])
+        engines.quantised = state.pop("_quantised")
         vars(self).update(state, _engines=engines, _machine=here(engines, *state["_machine"]), _changing=Lock())
 
     @property
@@ -212,6 +215,8 @@ class SmoothedClassifier:
         source = as_input(dataset[selection.rows(dataset)[0]].array)
         classifier = self._settle(dataset.shape)
         plan = Plan(classifier, asked.about(classifier), self.setting, selection)
+        rows = selection.rows(dataset)
+        quantise_once(self._engines, self.setting, self.sigma, lambda: spread(dataset, rows))
         self._choose_engine([source], Cost.of(plan, None).draws)
         timed = dataclasses.replace(classifier, votes=Duels()) if classifier.votes.is_open else classifier
         job = job_of(timed, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
@@ -287,6 +292,8 @@ class SmoothedClassifier:
         measured, draws = self.setting.engine == "auto" and isinstance(self.model, torch.nn.Module), draws * len(inputs)
         with self._changing:
             if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
+                xs = [source.array for source in inputs]
+                quantise_once(self._engines, self.setting, self.sigma, lambda: xs)
                 machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
                 assert isinstance(machine, ThisProcess)
                 self._machine, self._chosen_for = machine, draws

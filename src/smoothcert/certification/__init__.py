@@ -29,6 +29,7 @@ from smoothcert.certification.planning import (
     settle,
     verify,
 )
+from smoothcert.certification.quantising import find_network, keep_network, network_path, quantise_once, spread
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.certification.widths import with_width
 from smoothcert.data import Dataset, Example
@@ -83,6 +84,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
                 made.declare(plan, info_of(engines.model, care.model_name, dataset))
         else:
             asked = dataclasses.replace(asked, selection=asked.selection.as_in(earlier.selection))
+            find_network(path, earlier, engines)
             plan, machine = _prepared(engines, dataset, asked, earlier, care)
             stack.enter_context(machine)
         file = stack.enter_context(RunFile.open_to_write(path))
@@ -90,10 +92,13 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
         if earlier is not None:
             refuse_another(earlier, plan, path)
         try:
+            if earlier is None:
+                keep_network(path, plan, engines)
             _certify(file, machine, engines, reader, plan, care)
         except BaseException:
             if earlier is None and not file.drawn:
                 file.discard()
+                network_path(path).unlink(missing_ok=True)
             raise
     return Run(path)
 
@@ -104,6 +109,7 @@ def _prepared(
     """The plan with all that is known once the machine is, and the machine."""
     rows = asked.selection.rows(dataset)
     first = dataset[rows[0]].array
+    quantise_once(engines, asked.setting, asked.classifier.sigma, lambda: spread(dataset, rows))
     known = "" if earlier is None else earlier.classifier.model
     constant, pairs = constants_of(asked.question, engines.model, first, earlier)
     asked = dataclasses.replace(

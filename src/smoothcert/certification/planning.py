@@ -28,7 +28,7 @@ from smoothcert.plan.question import LOCAL, PRODUCT
 from smoothcert.plan.slopes import Kept, kept
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.choice import ThisProcess, choose_engine
-from smoothcert.sampling.engines import Engines, name_of
+from smoothcert.sampling.engines import INT8, Engines, name_of
 from smoothcert.sampling.engines.agreement import count_differences
 from smoothcert.sampling.executor import Job
 from smoothcert.sampling.identity import Identity
@@ -74,6 +74,11 @@ def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
     setting, shard = asked.setting, asked.selection.shard
     if shard is not None and setting.seed is None:
         raise InputError("shards are drawn from one seed to give the votes of one run: pass `seed`.")
+    if shard is not None and setting.engine == INT8:
+        raise InputError(
+            f"each shard would make a network of its own for engine {INT8}: give all of them the .onnx file beside a "
+            f"run with that engine as the model."
+        )
     engine, batch, seed = setting.engine, setting.batch, setting.seed
     stream = setting.stream if earlier is None else earlier.setting.stream
     if earlier is not None and isinstance(earlier.setting.engine, Identity):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError
 from smoothcert.sampling.batches import SIZES, Patience, choose_batch, fastest_batch, rate, require_room
 from smoothcert.sampling.blocks import Input
-from smoothcert.sampling.engines import Engine, Engines, HalvingEngine
+from smoothcert.sampling.engines import INT8, Engine, Engines, HalvingEngine
 from smoothcert.sampling.engines.agreement import agree
 from smoothcert.sampling.engines.module import BF16
 from smoothcert.sampling.executor import Executor, Job
@@ -74,7 +74,7 @@ def choose_engine(
         return contest.winner()
     # The compiler takes a minute for each batch shape: eager PyTorch finds the shape.
     rows = choose_batch(batch, engines.open("torch" if name.startswith("compile") else name), x, patience)
-    if name != "torch" and BF16 not in name:
+    if name not in ("torch", INT8) and BF16 not in name:
         contest.require(name, rows)
     return here(engines, name, rows, f"engine {name}")
 
