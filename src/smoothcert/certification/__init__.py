@@ -120,7 +120,9 @@ def _prepared(
         local_of=asked.local_constants_of if earlier is None else earlier.local_of,
     )
     draws = len(rows) * (asked.question.n0 + asked.question.draws.expected)
-    machine = open_machine(engines, asked.classifier, asked.setting, first, draws)
+    machine = open_machine(
+        engines, asked.classifier, asked.setting, first, draws, exact=asked.question.lipschitz is not None
+    )
     try:
         logger.info(machine.reason)
         require_precision(asked.question, machine.identity)

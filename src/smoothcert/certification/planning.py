@@ -55,13 +55,14 @@ def job_of(classifier: Classifier, setting: Setting) -> Job:
 
 
 def open_machine(
-    engines: Engines, classifier: Classifier, setting: Setting, x: NDArray[np.float32], draws: int
+    engines: Engines, classifier: Classifier, setting: Setting, x: NDArray[np.float32], draws: int, exact: bool
 ) -> Machine:
-    """What draws so many times at inputs like x: workers where a cluster is given, else an engine here."""
+    """What draws so many times at inputs like x: workers where a cluster is given, else an engine here, which "auto"
+    chooses among those that compute in float32 where it has to be `exact`."""
     engine = setting.engine if isinstance(setting.engine, str) else name_of(setting.engine)
     if setting.cluster is not None:
         return Workers(setting.cluster, engines.model, engine, setting.batch, x, engines.open().fingerprint)
-    return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws)
+    return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws, exact=exact)
 
 
 def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
@@ -123,9 +124,14 @@ def constants_of(
     return (None if known is None or known == LOCAL else float(known)), ()
 
 
+def is_coarse(engine: Identity) -> bool:
+    """Does the engine compute in a coarser type than float32?"""
+    return not {*engine.precision.split("+")} <= {"float32", "float64", ""}
+
+
 def require_precision(question: Question, engine: Identity) -> None:
     """Refuses a Lipschitz constant of a network that the engine computes in a coarser type than float32."""
-    if question.lipschitz is not None and not {*engine.precision.split("+")} <= {"float32", "float64", ""}:
+    if question.lipschitz is not None and is_coarse(engine):
         raise InputError(
             f"engine {engine.engine} computes in {engine.precision}, whose steps no Lipschitz constant bounds: use an "
             f"engine and weights in float32, or no Lipschitz constant."
