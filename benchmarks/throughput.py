@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 import torch
@@ -113,7 +113,7 @@ def set_up(name: str, draws: int, auto: str | None = None, batches: tuple[int, i
     if auto is None or batches is None:
         eager = choose_batch("auto", open_engine(network, "torch"), x.numpy())
         with torch.inference_mode():
-            rate = draws / run(partial(published_loop, network, x, eager), draws)
+            rate = draws / run(partial(published_loop, network, x, eager), draws)[0]
         choice = choose_engine(Engines(network), "auto", "auto", x.numpy(), sigma=SIGMA, draws=int(HOUR * rate))
         print(f"{name}: {choice.reason}; batch {choice.batch}", flush=True)
         auto, batches = name_of(choice.engine.identity), (eager, choice.batch)
@@ -245,10 +245,11 @@ def contenders(bench: Bench, compiler: bool) -> Iterator[tuple[str, Callable[[],
 # ---- how
 
 
-def run(draw: Callable[[int], object], draws: int) -> float:
-    start = perf_counter()
+def run(draw: Callable[[int], object], draws: int) -> tuple[float, float]:
+    """Seconds, and seconds of processor time in all threads, which a busy machine leaves alone."""
+    start, used = perf_counter(), process_time()
     draw(draws)
-    return perf_counter() - start
+    return perf_counter() - start, process_time() - used
 
 
 def matrix_rate() -> float:
@@ -291,18 +292,19 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
             ready[label] = make()
         except (Skip, InputError) as error:
             print(f"  {label} is left out: {error}")
-    rates: dict[str, list[float]] = {label: [] for label in ready}
+    rates, by_processor = ({label: list[float]() for label in ready} for _ in range(2))
     peak = []
     for round in range(rounds + 1):
         peak.append(matrix_rate())
         for label, draw in ready.items():
-            rate = draws / run(draw, draws)
+            seconds, used = run(draw, draws)
             if round:  # the first one warms up
-                rates[label].append(rate)
+                rates[label].append(draws / seconds)
+                by_processor[label].append(draws / used)
     median = {label: statistics.median(values) for label, values in rates.items()}
     fastest = max((label for label in median if label.startswith("a ")), key=median.__getitem__)
 
-    def ratio(first: str, second: str) -> float:
+    def ratio(first: str, second: str, rates: dict[str, list[float]] = rates) -> float:
         return statistics.median(x / y for x, y in zip(rates[first], rates[second], strict=True))
 
     result: dict[str, object] = {
@@ -311,6 +313,8 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
         "draws a second": median,
         "b / fastest a": ratio("b certify", fastest),
         "b / fastest a, grid noise": ratio("b certify, grid noise", fastest),
+        "b / a, processor time": ratio("b certify", fastest, by_processor),
+        "b / a, processor time, grid noise": ratio("b certify, grid noise", fastest, by_processor),
         "b / c": ratio("b certify", "c published loop"),
         "b / c, its default batch": ratio("b certify", "c published loop, its default batch"),
         **({"b / d": ratio("b certify", "d ART")} if "d ART" in median else {}),

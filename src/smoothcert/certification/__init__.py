@@ -29,7 +29,7 @@ from smoothcert.certification.planning import (
     settle,
     verify,
 )
-from smoothcert.certification.quantising import find_network, keep_network, network_path, quantise_once, spread
+from smoothcert.certification.quantising import discard_network, find_network, keep_network, quantise_once, spread
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.certification.widths import with_width
 from smoothcert.data import Dataset, Example
@@ -98,7 +98,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
         except BaseException:
             if earlier is None and not file.drawn:
                 file.discard()
-                network_path(path).unlink(missing_ok=True)
+                discard_network(path, plan)
             raise
     return Run(path)
 

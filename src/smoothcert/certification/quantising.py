@@ -59,6 +59,12 @@ def keep_network(run: Path, plan: Plan, engines: Engines) -> None:
     logger.info("the network is kept in %s: as the model of `predict` that file is what was certified", path)
 
 
+def discard_network(run: Path, plan: Plan) -> None:
+    """Removes the network of a run that is removed."""
+    if plan.setting.machine.network:
+        network_path(run).unlink(missing_ok=True)
+
+
 def find_network(run: Path, plan: Plan, engines: Engines) -> None:
     """Takes the network beside a run for the model, where the run has one: that which was certified, or none."""
     engine = plan.setting.engine

@@ -34,7 +34,8 @@ class Int8Engine(OnnxEngine):
         return "int8"
 
     def build(self, batch: torch.Tensor) -> Network:
-        assert self.made is not None
+        if self.made is None:
+            raise InputError("engine onnx+int8 has no network yet: a SmoothedClassifier quantises one.")
         if self.made.source != self.fingerprint:
             raise InputError("the model's weights have changed since it was quantised: make a new classifier of it.")
         return Graph(self.made.content, "the quantised model")
