@@ -47,6 +47,7 @@ from smoothcert.sampling.engines import Engines, name_of, open_engine
 from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.identity import Identity
 from smoothcert.sampling.noise import Gaussian, Grid, Noise
+from smoothcert.sampling.noise.base import PATIENCE
 from targets import told
 
 SIGMA, ALPHA, N0 = 0.5, 0.001, 100
@@ -286,6 +287,8 @@ def child(case: str, contender: str, auto: str, batch: str, auto_batch: str, dra
 
 def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, object]:
     bench = set_up(name, draws)
+    for noise in (Gaussian(SIGMA), bench.grid):  # until its kernels are loaded, which no few draws would do
+        noise_alone(bench, noise, N0 + PATIENCE // bench.x.numel())
     ready = {}
     for label, make in contenders(bench, compiler=thorough):
         try:
