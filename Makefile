@@ -31,7 +31,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 bench: $(VENV)/bench.stamp
-	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	$(BIN)/python benchmarks/run_all.py
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/mkdocs build --strict

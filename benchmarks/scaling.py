@@ -60,7 +60,7 @@ class Images:
 def classifier(num_classes: int) -> SmoothedClassifier:
     torch.manual_seed(0)
     return SmoothedClassifier(
-        Tiny(num_classes), sigma=SIGMA, num_classes=num_classes, engine="torch", batch=400, seed=0
+        Tiny(num_classes), sigma=SIGMA, num_classes=num_classes, votes="labels", engine="torch", batch=400, seed=0
     )
 
 

@@ -21,6 +21,7 @@ from smoothcert.certification.drawing import OnProgress, collect
 from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import (
     constants_of,
+    is_coarse,
     job_of,
     noise_error,
     noise_of,
@@ -29,6 +30,7 @@ from smoothcert.certification.planning import (
     require_separate_rows,
     returns_scores,
 )
+from smoothcert.certification.quantising import quantise_once, spread
 from smoothcert.checks import MOST_DRAWS, check_level, check_whole, less_error
 from smoothcert.data import as_dataset, as_floats, raw_array
 from smoothcert.errors import InputError
@@ -93,11 +95,13 @@ class SmoothedClassifier:
             state = {**vars(self), "_engines": self.model, "_counted": self._counted.copy()}
         machine = state["_machine"]
         state["_machine"] = (name_of(machine.identity), machine.batch, machine.reason)
+        state["_quantised"] = self._engines.quantised
         del state["_changing"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         engines = Engines(state["_engines"])
+        engines.quantised = state.pop("_quantised")
         vars(self).update(state, _engines=engines, _machine=here(engines, *state["_machine"]), _changing=Lock())
 
     @property
@@ -144,7 +148,7 @@ class SmoothedClassifier:
         error = noise_error(self.classifier, asked, inputs[0].array.size)
         asked = asked.about(self._settle(inputs[0].array.shape))
         slopes = self._slopes(inputs, asked)
-        machine = self._choose_engine(inputs, asked.n0 + asked.draws.expected)
+        machine = self._choose_engine(inputs, asked.n0 + asked.draws.expected, exact=asked.lipschitz is not None)
         require_precision(asked, machine.identity)
         level = less_error(asked.alpha, error)
         schedule = asked.schedule(self.classifier, level, len(inputs))
@@ -212,7 +216,9 @@ class SmoothedClassifier:
         source = as_input(dataset[selection.rows(dataset)[0]].array)
         classifier = self._settle(dataset.shape)
         plan = Plan(classifier, asked.about(classifier), self.setting, selection)
-        self._choose_engine([source], Cost.of(plan, None).draws)
+        rows = selection.rows(dataset)
+        quantise_once(self._engines, self.setting, self.sigma, lambda: spread(dataset, rows))
+        self._choose_engine([source], Cost.of(plan, None).draws, exact=asked.lipschitz is not None)
         timed = dataclasses.replace(classifier, votes=Duels()) if classifier.votes.is_open else classifier
         job = job_of(timed, self.setting.settled(self.engine.identity, self._machine.batch, self.seed))
         return Cost.of(plan, draws_per_second(self._machine, lambda _: source, job))
@@ -282,12 +288,16 @@ class SmoothedClassifier:
         known = None if constant is None else np.full(len(inputs), constant)
         return None if known is None else Slopes(known, between(pairs, self.num_classes))
 
-    def _choose_engine(self, inputs: list[Input], draws: int) -> ThisProcess:
-        """Engine and batch for so many draws of each input: chosen once, and again where far more are wanted."""
+    def _choose_engine(self, inputs: list[Input], draws: int, exact: bool = False) -> ThisProcess:
+        """Engine and batch for so many draws of each input: chosen once, and again where far more are wanted, or where
+        it has to be `exact` and a coarser one was taken."""
         measured, draws = self.setting.engine == "auto" and isinstance(self.model, torch.nn.Module), draws * len(inputs)
         with self._changing:
-            if not self._chosen_for or (measured and draws >= FAR_MORE * self._chosen_for):
-                machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws)
+            unfit = draws >= FAR_MORE * self._chosen_for or (exact and is_coarse(self._machine.identity))
+            if not self._chosen_for or (measured and unfit):
+                xs = [source.array for source in inputs]
+                quantise_once(self._engines, self.setting, self.sigma, lambda: xs)
+                machine = open_machine(self._engines, self.classifier, self.setting, inputs[0].array, draws, exact)
                 assert isinstance(machine, ThisProcess)
                 self._machine, self._chosen_for = machine, draws
             return self._machine

@@ -49,11 +49,11 @@ def option(
     panel: str | None = None,
     flag: str | None = None,
     parse: Callable[[str], Any] | None = None,
+    recorded: bool = True,
 ) -> Any:
-    """A field that users may set."""
-    return dataclasses.field(
-        default=default, metadata={"option": {"help": help, "panel": panel, "flag": flag, "parse": parse}}
-    )
+    """A field that users may set; part of a record unless it says otherwise."""
+    about = {"option": {"help": help, "panel": panel, "flag": flag, "parse": parse}}
+    return dataclasses.field(default=default, metadata=about if recorded else {**about, "aside": True})
 
 
 def choice(*kinds: type) -> Any:

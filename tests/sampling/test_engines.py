@@ -4,6 +4,7 @@ import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from interruptible import certify, certify_dataset
-from smoothcert import InputError, SmoothedClassifier
+from smoothcert import InputError, SmoothedClassifier, Softmax
 from smoothcert.models import build
 from smoothcert.sampling import batches, choice
 from smoothcert.sampling.batches import choose_batch
@@ -19,7 +20,7 @@ from smoothcert.sampling.choice import choose_engine
 from smoothcert.sampling.engines import Engines, HalvingEngine, name_of, open_engine
 from smoothcert.sampling.engines.agreement import agree, count_differences
 from smoothcert.sampling.engines.folding import fold_batch_norms
-from smoothcert.sampling.engines.module import shortened
+from smoothcert.sampling.engines.module import shortened, tf32
 from smoothcert.store.file import RunFile
 from smoothcert.store.shards import merge_runs
 
@@ -316,10 +317,49 @@ def test_auto_passes_over_what_computes_something_else():
     assert "folded" not in name_of(chosen.engine.identity)
 
 
+def test_integers_are_never_taken_and_told_where_they_would_be_far_faster(module, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(choice, "FASTER", 0.0)
+    chosen = choose(module)
+    assert re.search(r"; onnx\+int8 would be [\d.]+ times as fast, as a network of its own$", chosen.reason)
+    assert "int8" not in name_of(chosen.engine.identity)
+    monkeypatch.setattr(choice, "FASTER", float("inf"))
+    assert "int8" not in choose(module).reason
+
+
+@pytest.mark.parametrize(("exact", "coarse"), [(False, ["tf32", "bf16"]), (True, [])])
+def test_on_cuda_coarser_arithmetic_is_tried_unless_it_has_to_be_exact(module, exact, coarse):
+    """By its name alone: there is no such device here."""
+    contest = choice._Contest(Engines(module), X, 40, 0.5, batches.Patience(), exact)
+    contest.entries = {"torch": choice._Entry(1.0, 40), "torch+folded": choice._Entry(2.0, 40)}
+    names = list(contest._candidates(SimpleNamespace(device=torch.device("cuda"))))
+    assert names[3:] == [f"torch+folded+{option}" for option in coarse]
+    assert not any("16" in name or "tf32" in name for name in contest._candidates(open_engine(module)))
+
+
+def test_tf32_is_a_setting_of_cuda_that_is_put_back(module):
+    with tf32():
+        assert shortened("cuda") == " with tf32 convolutions and tf32 products"
+    assert shortened("cuda") == " with tf32 convolutions"
+    with pytest.raises(InputError, match="'tf32' is for CUDA, and the model is on cpu"):
+        open_engine(module, "torch+tf32")
+
+
+def test_with_a_lipschitz_constant_an_engine_is_chosen_that_computes_in_float32(module):
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=4, votes=Softmax(1.0), batch=20, seed=0)
+    smoothed.count(X, 100)
+    smoothed._machine = choice.here(smoothed._engines, "torch+bf16", 20, "as auto may take on CUDA")
+    smoothed.certify(X, n=100)
+    assert smoothed.engine.identity.precision == "bf16"
+    smoothed.certify(X, n=100, lipschitz=1.0)
+    assert smoothed.engine.identity.precision == "float32"
+
+
 def test_what_agrees():
     reference = torch.eye(4) * 10
     assert agree(reference + 1e-4, reference)
     assert not agree(reference + 0.1, reference)
+    assert agree(reference + 0.1, reference, tolerance=0.03)
     assert not agree(reference * torch.nan, reference)
     assert not agree(reference[:3], reference)
     labels = torch.arange(200)

@@ -18,6 +18,7 @@ from smoothcert.attacks.smallest import distances
 from smoothcert.attacks.targets import check_targets
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.certification.fingerprint import fingerprint_of
+from smoothcert.certification.quantising import find_network
 from smoothcert.checks import check_whole
 from smoothcert.classifier import SmoothedClassifier
 from smoothcert.data import as_dataset
@@ -136,6 +137,7 @@ def search_run(
     if (dataset.fingerprint, dataset.preprocessing) != (plan.selection.data, plan.selection.preprocessing):
         raise InputError(f"{run.path} is a run on other data (files, `resize` or `crop` differ): pass the same.")
     certified = [(r, c) for r, c in zip(run.inputs, run.certificates(), strict=True) if not c.abstained][:limit]
+    find_network(run.path, plan, engines)
     attacked = _attacked(engines, plan, dataset.shape, seed)
     violations: list[Violation] = []
     for start in range(0, len(certified), CHUNK):

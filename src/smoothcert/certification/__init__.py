@@ -29,6 +29,7 @@ from smoothcert.certification.planning import (
     settle,
     verify,
 )
+from smoothcert.certification.quantising import discard_network, find_network, keep_network, quantise_once, spread
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.certification.widths import with_width
 from smoothcert.data import Dataset, Example
@@ -83,6 +84,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
                 made.declare(plan, info_of(engines.model, care.model_name, dataset))
         else:
             asked = dataclasses.replace(asked, selection=asked.selection.as_in(earlier.selection))
+            find_network(path, earlier, engines)
             plan, machine = _prepared(engines, dataset, asked, earlier, care)
             stack.enter_context(machine)
         file = stack.enter_context(RunFile.open_to_write(path))
@@ -90,10 +92,13 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
         if earlier is not None:
             refuse_another(earlier, plan, path)
         try:
+            if earlier is None:
+                keep_network(path, plan, engines)
             _certify(file, machine, engines, reader, plan, care)
         except BaseException:
             if earlier is None and not file.drawn:
                 file.discard()
+                discard_network(path, plan)
             raise
     return Run(path)
 
@@ -104,6 +109,7 @@ def _prepared(
     """The plan with all that is known once the machine is, and the machine."""
     rows = asked.selection.rows(dataset)
     first = dataset[rows[0]].array
+    quantise_once(engines, asked.setting, asked.classifier.sigma, lambda: spread(dataset, rows))
     known = "" if earlier is None else earlier.classifier.model
     constant, pairs = constants_of(asked.question, engines.model, first, earlier)
     asked = dataclasses.replace(
@@ -114,7 +120,9 @@ def _prepared(
         local_of=asked.local_constants_of if earlier is None else earlier.local_of,
     )
     draws = len(rows) * (asked.question.n0 + asked.question.draws.expected)
-    machine = open_machine(engines, asked.classifier, asked.setting, first, draws)
+    machine = open_machine(
+        engines, asked.classifier, asked.setting, first, draws, exact=asked.question.lipschitz is not None
+    )
     try:
         logger.info(machine.reason)
         require_precision(asked.question, machine.identity)

@@ -28,7 +28,7 @@ from smoothcert.plan.question import LOCAL, PRODUCT
 from smoothcert.plan.slopes import Kept, kept
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.choice import ThisProcess, choose_engine
-from smoothcert.sampling.engines import Engines, name_of
+from smoothcert.sampling.engines import INT8, Engines, name_of
 from smoothcert.sampling.engines.agreement import count_differences
 from smoothcert.sampling.executor import Job
 from smoothcert.sampling.identity import Identity
@@ -55,13 +55,14 @@ def job_of(classifier: Classifier, setting: Setting) -> Job:
 
 
 def open_machine(
-    engines: Engines, classifier: Classifier, setting: Setting, x: NDArray[np.float32], draws: int
+    engines: Engines, classifier: Classifier, setting: Setting, x: NDArray[np.float32], draws: int, exact: bool
 ) -> Machine:
-    """What draws so many times at inputs like x: workers where a cluster is given, else an engine here."""
+    """What draws so many times at inputs like x: workers where a cluster is given, else an engine here, which "auto"
+    chooses among those that compute in float32 where it has to be `exact`."""
     engine = setting.engine if isinstance(setting.engine, str) else name_of(setting.engine)
     if setting.cluster is not None:
         return Workers(setting.cluster, engines.model, engine, setting.batch, x, engines.open().fingerprint)
-    return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws)
+    return choose_engine(engines, engine, setting.batch, x, sigma=classifier.sigma, draws=draws, exact=exact)
 
 
 def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
@@ -74,6 +75,11 @@ def resumed(asked: Plan, earlier: Plan | None, fresh: int) -> Setting:
     setting, shard = asked.setting, asked.selection.shard
     if shard is not None and setting.seed is None:
         raise InputError("shards are drawn from one seed to give the votes of one run: pass `seed`.")
+    if shard is not None and setting.engine == INT8:
+        raise InputError(
+            f"each shard would make a network of its own for engine {INT8}: give all of them the .onnx file beside a "
+            f"run with that engine as the model."
+        )
     engine, batch, seed = setting.engine, setting.batch, setting.seed
     stream = setting.stream if earlier is None else earlier.setting.stream
     if earlier is not None and isinstance(earlier.setting.engine, Identity):
@@ -118,9 +124,14 @@ def constants_of(
     return (None if known is None or known == LOCAL else float(known)), ()
 
 
+def is_coarse(engine: Identity) -> bool:
+    """Does the engine compute in a coarser type than float32?"""
+    return not {*engine.precision.split("+")} <= {"float32", "float64", ""}
+
+
 def require_precision(question: Question, engine: Identity) -> None:
     """Refuses a Lipschitz constant of a network that the engine computes in a coarser type than float32."""
-    if question.lipschitz is not None and not {*engine.precision.split("+")} <= {"float32", "float64", ""}:
+    if question.lipschitz is not None and is_coarse(engine):
         raise InputError(
             f"engine {engine.engine} computes in {engine.precision}, whose steps no Lipschitz constant bounds: use an "
             f"engine and weights in float32, or no Lipschitz constant."

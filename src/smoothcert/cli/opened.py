@@ -49,6 +49,10 @@ class Loading:
             follow_links=self.follow_links,
         )
 
+    def unlabelled(self, spec: str) -> Dataset:
+        """Other data, of which labels are not wanted, opened so."""
+        return open_data(spec, resize=self.resize, crop=self.crop, labelled=False, follow_links=self.follow_links)
+
 
 class Opened:
     """Data, which are opened at once, and a model, which is loaded when it is wanted."""
@@ -84,4 +88,7 @@ class Opened:
             known.setdefault("levels", self.dataset.levels)
         if "num_classes" not in known:
             known["num_classes"] = count_classes(engines, self.dataset)
-        return SmoothedClassifier(engines, **known, **setting)
+        computing = dict(setting)
+        if "calibration" in computing:
+            computing["calibration"] = self._how.unlabelled(computing["calibration"])
+        return SmoothedClassifier(engines, **known, **computing)

@@ -71,9 +71,11 @@ class _Recount:
 
 def draw_scores(smoothed: SmoothedClassifier, inputs: Sequence[Input], n0: int, n: int) -> NDArray[np.float32]:
     """The scores (inputs, n0 + n, classes) of the draws that certificates of the inputs rest on: n0 that select the
-    class, then n that prove the radius, as the smoothed classifier with its engine, batch and seed draws them."""
+    class, then n that prove the radius, as the smoothed classifier with its engine, batch and seed draws them. They
+    are for Lipschitz constants, too, so that no engine coarser than float32 is chosen."""
     classifier, draws = smoothed.classifier, {Phase.SELECTION: n0, Phase.ESTIMATION: n}
-    with open_machine(Engines(smoothed.model), classifier, smoothed.setting, inputs[0].array, n0 + n) as machine:
+    engines, x = Engines(smoothed.model), inputs[0].array
+    with open_machine(engines, classifier, smoothed.setting, x, n0 + n, exact=True) as machine:
         setting = smoothed.setting.settled(machine.identity, machine.batch, smoothed.seed)
         job = dataclasses.replace(job_of(classifier, setting), votes=Looking())
         schedule = Fixed(inputs=len(inputs), draws=draws)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 from smoothcert.checks import check_batch, check_number, check_seed, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import aside, keep, option
-from smoothcert.sampling.identity import Identity
+from smoothcert.sampling.identity import INT8, Identity
 from smoothcert.sampling.noise import STREAM, STREAMS
 
 ENGINE, MACHINES = "Model and engine", "Many machines"
@@ -63,7 +64,7 @@ class Setting:
 
     engine: str | Identity = option(
         "auto",
-        help="auto takes the fastest; torch, onnx (ONNX Runtime on the CPU), compile, torch+bf16.",
+        help="auto takes the fastest; torch, onnx (ONNX Runtime on the CPU), onnx+int8, compile, torch+bf16.",
         panel=ENGINE,
         parse=str,
     )
@@ -73,20 +74,29 @@ class Setting:
         help="Names the noise: the same one draws it again. Fresh from the operating system unless given.",
         panel="Noise",
     )
+    calibration: Any = option(
+        None,
+        help="Data whose noisy copies calibrate onnx+int8; inputs that are certified unless given.",
+        panel=ENGINE,
+        parse=str,
+        recorded=False,
+    )
     cluster: Cluster | None = aside()
     stream: int = STREAM
 
     def __post_init__(self) -> None:
         if self.stream not in STREAMS:
             raise InputError(f"noise of stream version {self.stream} is not known here: use a newer smoothcert.")
+        if self.calibration is not None and self.engine != INT8:
+            raise InputError(f"`calibration` is for the engine {INT8}: leave it out, or ask for that engine.")
         check_batch(self.batch)
         keep(self, seed=None if self.seed is None else check_seed(self.seed))
         if self.seed is None and isinstance(self.engine, Identity):
             raise InputError("what an engine has drawn has a seed: pass `seed`.")
 
     def settled(self, engine: Identity, batch: int, seed: int) -> Setting:
-        """With what was chosen."""
-        return dataclasses.replace(self, engine=engine, batch=batch, seed=seed)
+        """With what was chosen; what has calibrated the engine is behind it."""
+        return dataclasses.replace(self, engine=engine, batch=batch, seed=seed, calibration=None)
 
     @property
     def rows(self) -> int:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -170,8 +171,16 @@ def join(votes: Sequence[Votes]) -> Votes:
 
 def noise_key(seed: int, input_id: str, phase: Phase, index: int) -> bytes:
     """128 bits that name the noise of a block: a hash of (seed, input, phase, block)."""
-    name = f"{seed}\0{input_id}\0{phase.value}\0{index}"
-    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    name = _stream(seed, input_id, phase).copy()
+    name.update(b"%d" % index)
+    return name.digest()
+
+
+@lru_cache(maxsize=1024)
+def _stream(seed: int, input_id: str, phase: Phase) -> hashlib.blake2b:
+    """The hash before a block is named; blocks of one stream come in their thousands."""
+    name = f"{seed}\0{input_id}\0{phase.value}\0"
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16)
 
 
 def input_digest(array: NDArray[np.float32]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError
 from smoothcert.sampling.batches import SIZES, Patience, choose_batch, fastest_batch, rate, require_room
 from smoothcert.sampling.blocks import Input
-from smoothcert.sampling.engines import Engine, Engines, HalvingEngine
-from smoothcert.sampling.engines.agreement import agree
-from smoothcert.sampling.engines.module import BF16
+from smoothcert.sampling.engines import INT8, Engine, Engines, HalvingEngine
+from smoothcert.sampling.engines.agreement import COARSE_TOLERANCE, TOLERANCE, agree
+from smoothcert.sampling.engines.int8 import Int8Engine
+from smoothcert.sampling.engines.module import COARSE
+from smoothcert.sampling.engines.onnx import exported
+from smoothcert.sampling.engines.quantising import RECIPES, Quantised, make
 from smoothcert.sampling.executor import Executor, Job
 from smoothcert.sampling.identity import Identity
 from smoothcert.sampling.separation import fault
@@ -26,6 +29,12 @@ FOLDED = ("torch+folded", "torch+folded+channels-last")
 UNMEASURED = "engine torch: too few draws to measure others"
 FEW = 20
 """Batches of which two, to measure one, take a tenth."""
+
+FASTER = 1.5
+"""Times as fast as the fastest, from which on `onnx+int8` is worth a word."""
+
+JUDGED = 100
+"""Rows at least, by which an engine is judged that rounds to less than float32."""
 
 CLOSE, TURNS = 1.25, 2
 """Engines that are so nearly as fast as the fastest take so many more turns."""
@@ -57,26 +66,39 @@ class ThisProcess:
 
 
 def choose_engine(
-    engines: Engines, name: str, batch: int | str, x: NDArray[np.float32], *, sigma: float, draws: int
+    engines: Engines,
+    name: str,
+    batch: int | str,
+    x: NDArray[np.float32],
+    *,
+    sigma: float,
+    draws: int,
+    exact: bool = False,
 ) -> ThisProcess:
     """The engine and the batch that are asked for, or for "auto" the fastest for so many draws at inputs like x.
 
     "auto" measures eager PyTorch, then its variants and on the CPU ONNX Runtime, each where its set-up can be expected
     to fit into what choosing may take: a tenth of the run as estimated so far, and a minute at most. What cannot be
-    built, or disagrees with eager PyTorch on noisy copies of x, is passed over.
+    built, or disagrees with eager PyTorch on noisy copies of x, is passed over. On CUDA arithmetic coarser than float32
+    is tried as well, unless it has to be `exact`. Integers are never taken; where there is time to see that they would
+    be far faster, it is told.
     """
     patience = Patience(draws)
     if not isinstance(engines.model, torch.nn.Module):
         engine = engines.open()
         return here(engines, name, choose_batch(batch, engine, x, patience), f"engine {engine.identity}")
-    contest = _Contest(engines, x, batch, sigma, patience)
+    contest = _Contest(engines, x, batch, sigma, patience, exact)
     if name == "auto":
         return contest.winner()
     # The compiler takes a minute for each batch shape: eager PyTorch finds the shape.
     rows = choose_batch(batch, engines.open("torch" if name.startswith("compile") else name), x, patience)
-    if name != "torch" and BF16 not in name:
+    if name not in ("torch", INT8) and not _coarse(name):
         contest.require(name, rows)
     return here(engines, name, rows, f"engine {name}")
+
+
+def _coarse(name: str) -> bool:
+    return any(option in name.split("+") for option in COARSE)
 
 
 def here(engines: Engines, name: str, batch: int, reason: str) -> ThisProcess:
@@ -96,9 +118,15 @@ class _Contest:
     """Engines for one module, each timed at its own batch of inputs like x."""
 
     def __init__(
-        self, engines: Engines, x: NDArray[np.float32], batch: int | str, sigma: float, patience: Patience
+        self,
+        engines: Engines,
+        x: NDArray[np.float32],
+        batch: int | str,
+        sigma: float,
+        patience: Patience,
+        exact: bool,
     ) -> None:
-        self.engines, self.x, self.sigma, self.patience = engines, x, sigma, patience
+        self.engines, self.x, self.sigma, self.patience, self.exact = engines, x, sigma, patience, exact
         self.sizes = (batch,) if isinstance(batch, int) else SIZES
         self.entries: dict[str, _Entry] = {}
         self.failures: dict[str, str] = {}
@@ -121,15 +149,35 @@ class _Contest:
         best, name = self.entries[self.best], self.best
         failed = "".join(f"; {name} was passed over ({why})" for name, why in self.failures.items())
         reason = f"engine {name}: {best.rate:,.0f} draws a second in batches of {best.batch}{failed}"
+        reason += self._in_integers()
         return here(self.engines, name, best.batch, reason)
 
-    def _candidates(self, eager: Engine) -> tuple[str, ...]:
-        """Those that may be faster than eager PyTorch, the likeliest of those that are quickly built first."""
-        if eager.device.type != "cpu":
-            return (*reversed(FOLDED), "torch+channels-last")
-        if torch.get_num_threads() == 1:
-            return (*FOLDED, "onnx")
-        return (*(f"{name}+lanes" for name in FOLDED), "onnx")
+    def _candidates(self, eager: Engine) -> Iterator[str]:
+        """Those that may be faster than eager PyTorch, the likeliest of those that are quickly built first; on CUDA
+        the fastest of them in coarser arithmetic, too."""
+        if eager.device.type == "cpu":
+            lanes = "" if torch.get_num_threads() == 1 else "+lanes"
+            yield from (*(f"{name}{lanes}" for name in FOLDED), "onnx")
+            return
+        yield from (*reversed(FOLDED), "torch+channels-last")
+        if eager.device.type == "cuda" and not self.exact:
+            yield from [f"{self.best}+{option}" for option in reversed(COARSE)]
+
+    def _in_integers(self) -> str:
+        """How much faster a quantised network would be, where that is much and there is time to find out."""
+        best, module = self.entries[self.best], self.engines.model
+        assert isinstance(module, torch.nn.Module)
+        if self.exact or "onnx" not in self.entries or 2 * self._set_up("onnx") > self.patience.left:
+            return ""
+        rows = self._noisy(self.sizes[0])
+        try:
+            made = make(exported(module, tuple(rows.shape)), [rows], RECIPES[0])
+            engine = Int8Engine(module, Quantised(made, self.engines.open().fingerprint))
+            with engine.ready():
+                times = rate(engine, self.x, self.entries["onnx"].batch, self.patience) / best.rate
+        except Exception:
+            return ""
+        return f"; {INT8} would be {times:.1f} times as fast, as a network of its own" if times >= FASTER else ""
 
     def _try(self, name: str) -> bool:
         """Enters the engine if there is time to build and to measure it; was there?"""
@@ -173,10 +221,11 @@ class _Contest:
 
     def _works(self, name: str, rows: int) -> bool:
         """Does it answer so many noisy copies of x as eager PyTorch does?"""
-        batch = self._noisy(rows)
+        batch = self._noisy(max(rows, JUDGED) if _coarse(name) else rows)
+        tolerance = COARSE_TOLERANCE if _coarse(name) else TOLERANCE
         try:
             output = self._run(name, batch)
-            if name == "torch" or agree(output, self._run("torch", batch)):
+            if name == "torch" or agree(output, self._run("torch", batch), tolerance):
                 return True
             self.failures[name] = "its scores differ from those of eager PyTorch"
         except Exception as error:

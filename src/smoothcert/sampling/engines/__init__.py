@@ -12,29 +12,33 @@ from threading import Lock
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.modules import Model
+from smoothcert.modules import Model, require_module
 from smoothcert.sampling.engines.base import Engine
 from smoothcert.sampling.engines.compiled import CompiledEngine
 from smoothcert.sampling.engines.function import FunctionEngine
 from smoothcert.sampling.engines.halving import HalvingEngine
+from smoothcert.sampling.engines.int8 import Int8Engine
 from smoothcert.sampling.engines.module import ModuleEngine
 from smoothcert.sampling.engines.onnx import OnnxEngine, OnnxFileEngine
 from smoothcert.sampling.engines.pytorch import TorchEngine
-from smoothcert.sampling.identity import Identity
+from smoothcert.sampling.engines.quantising import Quantised
+from smoothcert.sampling.identity import INT8, Identity
 
 _FAMILIES: dict[str, type[ModuleEngine]] = {"torch": TorchEngine, "compile": CompiledEngine, "onnx": OnnxEngine}
 ENGINES = ("auto", *_FAMILIES)
 
 
-def open_engine(model: Model, name: str = "auto") -> Engine:
+def open_engine(model: Model, name: str = "auto", made: Quantised | None = None) -> Engine:
     """The engine of that name for a torch module; a file or a callable has one engine, whatever the name.
 
     A name is a family and its options, as in "torch+folded+channels-last" or "compile+bf16". "auto" stands for plain
-    eager PyTorch here: `sampling.choice` measures.
+    eager PyTorch here: `sampling.choice` measures. "onnx+int8" runs the network that was `made` of the module.
     """
     family, *options = name.split("+") if isinstance(name, str) else [name]
     if family not in ENGINES:
         raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}.")
+    if name == INT8:
+        return Int8Engine(require_module(model, f"engine {INT8} quantises torch modules: leave it out."), made)
     if isinstance(model, Path):
         return OnnxFileEngine(model)
     if isinstance(model, torch.nn.Module):
@@ -54,13 +58,25 @@ class Engines:
         self.model = model
         self._opened: dict[str, Engine] = {}
         self._opening = Lock()
+        self._quantised: Quantised | None = None
+
+    @property
+    def quantised(self) -> Quantised | None:
+        """The network that `onnx+int8` runs."""
+        return self._quantised
+
+    @quantised.setter
+    def quantised(self, made: Quantised | None) -> None:
+        with self._opening:
+            self._quantised = made
+            self._opened.pop(INT8, None)
 
     def open(self, name: str = "torch") -> Engine:
         """The engine of that name; "auto" is plain eager PyTorch here."""
         name = "torch" if name == "auto" else name
         with self._opening:
             if name not in self._opened:
-                self._opened[name] = open_engine(self.model, name)
+                self._opened[name] = open_engine(self.model, name, self._quantised)
             return self._opened[name]
 
 
@@ -69,4 +85,14 @@ def name_of(identity: Identity) -> str:
     return identity.engine if identity.engine.split("+")[0] in _FAMILIES else "torch"
 
 
-__all__ = ["ENGINES", "Engine", "Engines", "HalvingEngine", "TorchEngine", "name_of", "open_engine"]
+__all__ = [
+    "ENGINES",
+    "INT8",
+    "Engine",
+    "Engines",
+    "HalvingEngine",
+    "Quantised",
+    "TorchEngine",
+    "name_of",
+    "open_engine",
+]

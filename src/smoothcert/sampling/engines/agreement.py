@@ -14,25 +14,29 @@ from smoothcert.sampling.identity import Identity
 TOLERANCE = 1e-3
 """By how much scores may differ, as a share of the largest."""
 
+COARSE_TOLERANCE = 0.03
+"""The same of arithmetic with a mantissa of ten bits or fewer."""
+
 LABELS = 0.01
 """The share of the labels that may differ."""
 
 
-def agree(output: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Equal up to rounding: scores to 10⁻³ of the largest, labels on 99 % of the rows. NaN agrees with nothing."""
+def agree(output: torch.Tensor, reference: torch.Tensor, tolerance: float = TOLERANCE) -> bool:
+    """Equal up to rounding: scores to that share of the largest, labels on 99 % of the rows. NaN agrees with none."""
     if output.shape != reference.shape:
         return False
     if reference.ndim == 2:
         error = (output.float() - reference.float()).abs().max()
-        if not bool(error <= TOLERANCE * reference.float().abs().max()):
+        if not bool(error <= tolerance * reference.float().abs().max()):
             return False
-    return int((_labels(output) != _labels(reference)).sum()) <= LABELS * len(reference)
+    return int((labels_of(output) != labels_of(reference)).sum()) <= LABELS * len(reference)
 
 
 def tolerance_of(identity: Identity) -> tuple[float, float]:
     """By how much scores of one engine may differ for one row, as a share of their range and of the largest of them:
     kernels round differently at other places of a batch."""
-    return (0.05, 0.03) if "16" in identity.precision else (TOLERANCE, 1e-5)
+    coarse = any(bits in identity.precision for bits in ("16", "int8"))
+    return (0.05, COARSE_TOLERANCE) if coarse else (TOLERANCE, 1e-5)
 
 
 def count_differences(
@@ -58,10 +62,11 @@ def count_differences(
         labels = []
         for e in (engine, reference):
             with e.ready():
-                labels.append(_labels(e(rows))[: draws - start])
+                labels.append(labels_of(e(rows))[: draws - start])
         differences += int((labels[0] != labels[1]).sum())
     return differences
 
 
-def _labels(output: torch.Tensor) -> torch.Tensor:
+def labels_of(output: torch.Tensor) -> torch.Tensor:
+    """The class of each row, of scores the largest."""
     return output.argmax(dim=1) if output.ndim == 2 else output

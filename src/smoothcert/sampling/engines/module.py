@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -16,7 +16,9 @@ from smoothcert.modules import device_of, evaluated, no_exit, one_thread
 from smoothcert.sampling.identity import Identity
 
 Network = Callable[[torch.Tensor], torch.Tensor]
-BF16 = "bf16"
+BF16, TF32 = "bf16", "tf32"
+COARSE = (BF16, TF32)
+"""Options that round to less than float32: another classifier, if a close one."""
 
 
 def shortened(device: str) -> str:
@@ -34,12 +36,27 @@ def shortened(device: str) -> str:
     return " with " + " and ".join(f"{bits} {name}" for name, bits in short.items()) if short else ""
 
 
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Convolutions and matrix products on CUDA in TF32, float32 with 10 bits of its mantissa; then as it was."""
+    backends: Any = torch.backends
+    kinds = (backends.cudnn.conv, backends.cuda.matmul)
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = TF32
+        yield
+    finally:
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
+
+
 class ModuleEngine(ABC):
     """A copy of a torch module in evaluation mode, without gradients; the module itself is left as it is.
 
     The copy shares the module's tensors, and is made anew when the first of those who are `ready` at once comes in. A
     subclass says in `build` what runs in its place: made for the first batch, and again when the weights have changed
-    since. `bf16` is torch's autocast.
+    since. `bf16` is torch's autocast, `tf32` a setting of CUDA.
     """
 
     family: ClassVar[str]
@@ -52,6 +69,8 @@ class ModuleEngine(ABC):
                 raise InputError(f"engine {self.family!r} has no option {option!r}: its options are {known}.")
         self.module, self.options = module, options
         self.device = device_of(module)
+        if TF32 in options and self.device.type != "cuda":
+            raise InputError(f"engine option {TF32!r} is for CUDA, and the model is on {self.device}: leave it out.")
         self.lanes = torch.get_num_threads() if self.device.type == "cpu" and self.one_thread_each() else 1
         self._lock, self._users = Lock(), 0
         self._own = module
@@ -74,7 +93,14 @@ class ModuleEngine(ABC):
             return BF16
         tensors = (*self.module.parameters(), *self.module.buffers())
         types = sorted({str(t.dtype).removeprefix("torch.") for t in tensors if t.is_floating_point()}) or ["float32"]
-        return "+".join(types) + (shortened(self.device.type) if "float32" in types else "")
+        with self._arithmetic():
+            return "+".join(types) + (shortened(self.device.type) if "float32" in types else "")
+
+    def _arithmetic(self) -> AbstractContextManager[object]:
+        """torch, told what to round to."""
+        if BF16 in self.options:
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return tf32() if TF32 in self.options else nullcontext()
 
     def one_thread_each(self) -> bool:
         """Is it safe, and wanted, to run several batches at once on the CPU, each on one thread?"""
@@ -110,8 +136,7 @@ class ModuleEngine(ABC):
                 self._users -= 1
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        bf16 = torch.autocast(self.device.type, torch.bfloat16) if BF16 in self.options else nullcontext()
-        with torch.inference_mode(), bf16, no_exit():
+        with torch.inference_mode(), self._arithmetic(), no_exit():
             with self._lock:
                 if self._network is None:
                     self._network = self.build(batch)

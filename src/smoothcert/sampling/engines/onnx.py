@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.modules import one_thread
+from smoothcert.modules import evaluated, one_thread
 from smoothcert.sampling.engines.module import ModuleEngine, Network
 from smoothcert.sampling.identity import Identity
 
@@ -29,7 +29,7 @@ class OnnxEngine(ModuleEngine):
     """
 
     family = "onnx"
-    options_known = ()
+    options_known: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, module: torch.nn.Module, options: tuple[str, ...] = ()) -> None:
         super().__init__(module, options)
@@ -109,7 +109,7 @@ class Graph:
         if len(inputs) != 1:
             raise InputError(f"the ONNX model has {len(inputs)} inputs: give one that takes the batch alone.")
         (batch,) = inputs
-        self._name = batch.name
+        self.name = batch.name
         self._fixed = batch.shape[0] if batch.shape and isinstance(batch.shape[0], int) else None
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
@@ -121,7 +121,7 @@ class Graph:
         return torch.from_numpy(np.concatenate([self._run(piece) for piece in pieces])[: len(rows)])
 
     def _run(self, rows: Any) -> Any:
-        return self._session.run(None, {self._name: rows})[0]
+        return self._session.run(None, {self.name: rows})[0]
 
 
 def _leans_on_files(content: bytes, path: Path) -> bool:
@@ -150,6 +150,14 @@ def import_runtime() -> Any:
     except ImportError:
         raise InputError("ONNX models need ONNX Runtime: pip install 'smoothcert[onnx]'.") from None
     return onnxruntime
+
+
+def exported(module: torch.nn.Module, shape: tuple[int, ...]) -> bytes:
+    """The graph of a module in evaluation mode with a free batch size, or for batches of the given one alone."""
+    try:
+        return _export(evaluated(module), torch.Size(shape), {0: torch.export.Dim("batch")})
+    except InputError:
+        return _export(evaluated(module), torch.Size(shape))
 
 
 def _export(module: torch.nn.Module, shape: torch.Size, free: dict[int, Any] | None = None) -> bytes:

@@ -8,7 +8,7 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.sampling.engines.folding import fold_batch_norms
-from smoothcert.sampling.engines.module import BF16, ModuleEngine, Network
+from smoothcert.sampling.engines.module import BF16, TF32, ModuleEngine, Network
 
 FOLDED, CHANNELS_LAST, LANES = "folded", "channels-last", "lanes"
 
@@ -21,7 +21,7 @@ class TorchEngine(ModuleEngine):
     """
 
     family = "torch"
-    options_known = (FOLDED, CHANNELS_LAST, LANES, BF16)
+    options_known = (FOLDED, CHANNELS_LAST, LANES, BF16, TF32)
 
     def one_thread_each(self) -> bool:
         if LANES in self.options and FOLDED not in self.options:

@@ -1,0 +1,85 @@
+"""The network of integers that a run is drawn with: made before its first draw, kept beside it, and found again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from smoothcert.data import Dataset, as_dataset
+from smoothcert.errors import InputError
+from smoothcert.files import write_whole
+from smoothcert.modules import require_module
+from smoothcert.plan import Plan, Setting
+from smoothcert.sampling.engines import INT8, Engines, Quantised
+from smoothcert.sampling.engines.quantising import INPUTS, Inputs, quantised
+from smoothcert.sampling.identity import Identity
+from smoothcert.store.export import beside
+
+logger = logging.getLogger(__name__)
+
+
+def network_path(run: Path) -> Path:
+    """Where the network of a run is."""
+    return beside(run, ".int8.onnx")
+
+
+def spread(dataset: Dataset, rows: Sequence[int]) -> Inputs:
+    """Inputs enough to calibrate, from all over the rows."""
+    return [dataset[row].array for row in rows[:: max(1, len(rows) // INPUTS)][:INPUTS]]
+
+
+def quantise_once(engines: Engines, setting: Setting, sigma: float, inputs: Callable[[], Inputs]) -> None:
+    """Makes the network that the setting asks for, unless it is there: from the data that are given to calibrate it,
+    or else from these inputs."""
+    if setting.engine != INT8:
+        return
+    if setting.cluster is not None:
+        raise InputError(
+            f"engine {INT8} makes its network in one process: certify without a cluster, or give workers the .onnx "
+            f"file beside such a run as the model."
+        )
+    if engines.quantised is not None:
+        return
+    module, given = require_module(engines.model, f"engine {INT8} quantises torch modules: leave it out."), None
+    if setting.calibration is not None:
+        given = as_dataset(setting.calibration, labelled=False)
+    xs = inputs() if given is None else spread(given, range(len(given)))
+    source = engines.open().fingerprint
+    engines.quantised = Quantised(quantised(module, xs, sigma), source)
+
+
+def keep_network(run: Path, plan: Plan, engines: Engines) -> None:
+    """Writes the network beside a run that begins, where it has one."""
+    made = engines.quantised
+    if not plan.setting.machine.network or made is None:
+        return
+    path = network_path(run)
+    write_whole(path, lambda file: file.write(made.content))
+    logger.info("the network is kept in %s: as the model of `predict` that file is what was certified", path)
+
+
+def discard_network(run: Path, plan: Plan) -> None:
+    """Removes the network of a run that is removed."""
+    if plan.setting.machine.network:
+        network_path(run).unlink(missing_ok=True)
+
+
+def find_network(run: Path, plan: Plan, engines: Engines) -> None:
+    """Takes the network beside a run for the model, where the run has one: that which was certified, or none."""
+    engine = plan.setting.engine
+    if not isinstance(engine, Identity) or not engine.network or engines.quantised is not None:
+        return
+    path = network_path(run)
+    try:
+        made = Quantised(path.read_bytes(), engines.open().fingerprint)
+    except OSError as error:
+        raise InputError(
+            f"{path}, the network of {run}, cannot be read ({error.strerror}): put it back, or start a new run."
+        ) from None
+    if made.digest != engine.network:
+        raise InputError(
+            f"{path} is not the network that {run} was started with: put that one back, or start a new run with "
+            f"another `out`."
+        )
+    engines.quantised = made

@@ -1,0 +1,158 @@
+"""A network of integers is certified, resumed and deployed as itself."""
+
+import logging
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from smoothcert import InputError, SmoothedClassifier, open_run
+from smoothcert.attacks import search_run
+from smoothcert.cli import app
+from smoothcert.data import digits
+from smoothcert.models import build, load_model
+from smoothcert.sampling.engines import Engines, Quantised
+from smoothcert.sampling.engines.onnx import exported
+from smoothcert.sampling.engines.quantising import RECIPES, make
+
+pytest.importorskip("onnxruntime", reason="the extra smoothcert[onnx] is not installed")
+
+ASKED = {"n": 500, "limit": 12}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return digits(train=False)
+
+
+def classifier(model, **setting):
+    how = {"sigma": 0.25, "num_classes": 10, "noise": "grid", "levels": 16, "batch": 200, "seed": 5}
+    return SmoothedClassifier(model, **how, **setting)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("digits_cnn", device="cpu")
+
+
+@pytest.fixture
+def run(model, data, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "smoothcert")
+    return classifier(model, engine="onnx+int8").certify_dataset(data, out=tmp_path / "run.smoothcert", **ASKED)
+
+
+def test_the_share_of_equal_labels_is_told_before_the_run(run, caplog):
+    said = [record.getMessage() for record in caplog.get_records("setup")]
+    pattern = re.compile(r"onnx\+int8: ([\d.]+) % of 1,000 labels under noise are those of float32")
+    (share,) = [found[1] for found in map(pattern.match, said) if found]
+    assert 95 < float(share) <= 100
+
+
+def test_the_file_beside_the_run_is_the_classifier_that_was_certified(run, data, tmp_path):
+    path = tmp_path / "run.int8.onnx"
+    network = classifier(path)
+    engine = run.plan.setting.machine
+    assert (engine.engine, engine.precision, engine.network) == ("onnx+int8", "int8", network.engine.fingerprint)
+    again = network.certify_dataset(data, out=tmp_path / "again.smoothcert", **ASKED)
+    assert np.array_equal(again.tally.selections, run.tally.selections)
+    assert [c.radius for c in again.certificates()] == [c.radius for c in run.certificates()]
+    certified = [c.prediction for c in run.certificates()]
+    assert network.predict_batch([data[int(i)].array for i in run.ids]) == certified
+
+
+def test_a_run_goes_on_with_the_network_it_was_started_with(model, data, run, tmp_path):
+    def stop(draws, done):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "stopped.smoothcert"
+    with pytest.raises(KeyboardInterrupt):
+        classifier(model, engine="onnx+int8").certify_dataset(data, out=out, on_progress=stop, **ASKED)
+    kept = out.with_name("stopped.int8.onnx").read_bytes()
+    went_on = classifier(model)
+    assert went_on.certify_dataset(data, out=out, **ASKED).finished
+    assert out.with_name("stopped.int8.onnx").read_bytes() == kept
+    assert (
+        open_run(out).plan.setting.machine.network == classifier(out.with_name("stopped.int8.onnx")).engine.fingerprint
+    )
+
+
+def test_another_network_is_refused(model, data, run, tmp_path):
+    path = tmp_path / "run.int8.onnx"
+    path.write_bytes(path.read_bytes() + b"\0")
+    again = classifier(model, engine="onnx+int8")
+    with pytest.raises(InputError, match=r"is not the network that .* was started with"):
+        again.certify_dataset(data, out=run.path, **ASKED)
+    with pytest.raises(InputError, match=r"is not the network that .* was started with"):
+        search_run(model, data, run, limit=2, steps=1)
+    path.unlink()
+    with pytest.raises(InputError, match=r"cannot be read .* put it back"):
+        again.certify_dataset(data, out=run.path, **ASKED)
+
+
+def test_attacks_judge_by_the_network_of_the_run(model, data, run):
+    search = search_run(model, data, run, limit=3, steps=2)
+    assert (search.searched, search.violations) == (3, [])
+
+
+def test_one_classifier_has_one_network(model, data, tmp_path):
+    """Calibrated on the data that are given, and the same for all that is asked of it; a copy has it, too."""
+    smoothed = classifier(model, engine="onnx+int8", calibration=digits(train=True))
+    x = data[0].array
+    counts = smoothed.count(x, 200)
+    run = smoothed.certify_dataset(data, out=tmp_path / "run.smoothcert", **ASKED)
+    assert run.plan.setting.machine == smoothed.engine.identity
+    fresh = pickle.loads(pickle.dumps(classifier(model, engine="onnx+int8", calibration=digits(train=True))))
+    assert np.array_equal(fresh.count(x, 200), counts)
+    assert pickle.loads(pickle.dumps(smoothed)).engine.identity == smoothed.engine.identity
+
+
+def test_weights_that_change_are_refused(data):
+    module = build("digits_cnn").eval()
+    smoothed = classifier(module, engine="onnx+int8")
+    smoothed.count(data[0].array, 100)
+    next(module.parameters()).data += 1
+    with pytest.raises(InputError, match="weights have changed since it was quantised"):
+        smoothed.count(data[0].array, 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--engine", "onnx+int8", "--shard", "1/2", "--seed", "1"], "each shard would make a network of its own"),
+        (["--engine", "onnx+int8", "--workers", "1"], "makes its network in one process"),
+        (["--calibration", "digits"], "--calibration is for the engine onnx+int8"),
+        (["--engine", "onnx+int8", "--votes", "softmax", "--lipschitz", "2"], "computes in int8, whose steps"),
+    ],
+)
+def test_what_it_does_not_go_with_is_one_sentence(tmp_path, options, says):
+    out = tmp_path / "run.smoothcert"
+    asked = ["certify", "digits_cnn", "digits", "--sigma", "0.25", "--limit", "2", "--n", "100", "--out", str(out)]
+    ended = CliRunner().invoke(app, [*asked, *options])
+    assert says in f"{ended.output} {ended.exception}".replace("`calibration`", "--calibration")
+    assert ended.exit_code != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_not_quantised(tmp_path, model, run):
+    with pytest.raises(InputError, match="quantises torch modules"):
+        classifier(tmp_path / "run.int8.onnx", engine="onnx+int8")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_weights_have_seven_bits(model, data, recipe):
+    """So that the sum of two products of a weight and an activation fits into 16 bits on every CPU."""
+    onnx = pytest.importorskip("onnx")
+    rows = torch.from_numpy(np.stack([data[i].array for i in range(10)]))
+    content = make(exported(model, (10, 1, 8, 8)), [rows], recipe)
+    found = [t for t in onnx.ModelProto.FromString(content).graph.initializer if t.data_type == onnx.TensorProto.INT8]
+    weights = [onnx.numpy_helper.to_array(t) for t in found if t.dims and "zero_point" not in t.name]
+    assert weights
+    assert max(np.abs(w.astype(int)).max() for w in weights) <= 64
+    engines = Engines(model)
+    engines.quantised = Quantised(content, engines.open().fingerprint)
+    engine = engines.open("onnx+int8")
+    with engine.ready():
+        assert engine(rows).shape == (10, 10)
