@@ -18,6 +18,7 @@ from smoothcert.store.export import WRITERS, export_run
 from smoothcert.store.logs import import_logs
 
 LOG = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n=1+1\t1\t1\t0.5\t1\t0:00:01\n"
+FORMULAS = ["=1+1", '"=1+1"', '""=1+1""', "＝1+1", " =1+1", "＠SUM(1)", "-1"]
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +103,15 @@ def test_nothing_else_in_the_package_opens_a_file_to_write():
     assert found <= {"files.py", "store/new_run.py"}
 
 
-def test_a_formula_is_text_in_every_table(tmp_path):
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_formula_is_text_in_every_table(tmp_path, formula):
     log = tmp_path / "log_sigma_0.5.tsv"
-    log.write_text(LOG)
+    log.write_text(LOG.replace("=1+1", formula))
     run = import_logs([log], tmp_path / "run")
     for kind, comma in (("csv", ","), ("tsv", "\t")):
         export_run(run, tmp_path / kind, kind)
-        assert list(csv.reader((tmp_path / kind).open(), delimiter=comma))[1][0] == "'=1+1"
+        (cell,) = {row[0] for row in list(csv.reader((tmp_path / kind).open(), delimiter=comma))[1:]}
+        assert cell == f"'{formula}"
 
 
 def test_json_is_json(run, tmp_path):

@@ -281,7 +281,7 @@ class SmoothedClassifier:
 
     def _slopes(self, inputs: list[Input], question: Question) -> Slopes | None:
         """How steep the scores are near each input, where that is given, proved or estimated."""
-        constant, pairs = constants_of(question, self.model, inputs[0].array, None)
+        constant, pairs = constants_of(question, self.model, inputs[0].array)
         if question.source == "local":
             arrays, shares = [source.array for source in inputs], self.classifier.votes.shares
             return Slopes(local_constants(self.model, arrays, shares), of_shares=shares is not None)

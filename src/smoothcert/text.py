@@ -10,7 +10,8 @@ from html import escape
 UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 """Control characters, marks that turn the direction of writing, and halves of characters."""
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = re.compile('["\\s]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r]')
+"""What a spreadsheet takes for a formula, also in quotes, behind spaces, or in letters of full width."""
 
 
 def printable(text: str) -> str:
@@ -25,10 +26,10 @@ def printable(text: str) -> str:
 def csv_cell(text: str) -> str:
     """The text, with an apostrophe in front where a spreadsheet would take it for a formula.
 
-    >>> csv_cell("=1+1")
-    "'=1+1"
+    >>> print(csv_cell("=1+1"), csv_cell('"=1+1"'))
+    '=1+1 '"=1+1"
     """
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if FORMULA.match(text) else text
 
 
 def html_table(fields: dict[str, str]) -> str:

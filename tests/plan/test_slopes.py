@@ -55,8 +55,11 @@ def test_a_certificate_with_rows_has_the_larger_radius():
 def test_of_many_classes_the_largest_constant_of_each_is_kept():
     c = MOST_CLASSES + 1
     pairs = np.abs(np.subtract.outer(np.arange(c), np.arange(c))).astype(float)
-    assert len(kept(pairs)) == 1
-    assert (between(kept(pairs), c) >= pairs).all()
+    row = between(kept(pairs), c)
+    slopes = Slopes(np.ones(3), row)
+    assert row.shape == (1, c)
+    assert (slopes.against(np.arange(c), c) >= pairs).all()
+    assert np.array_equal(slopes.widest(c), np.repeat(pairs.max(axis=1)[None], 3, axis=0))
     assert np.array_equal(between(kept(pairs[:9, :9]), 9), pairs[:9, :9])
     assert between((), c) is None
 

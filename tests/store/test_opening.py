@@ -1,6 +1,7 @@
 """Nothing that lies beside a run file, or takes its place, harms a reader's files or a writer's votes."""
 
 import ctypes
+import fcntl
 import logging
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ import sqlite3
 import struct
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 
 import pytest
@@ -19,6 +20,7 @@ import heard
 from interruptible import certify, classify, votes
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store import file as run_file
+from smoothcert.store import holding
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.file import RunFile
 from smoothcert.store.schema import WRITING
@@ -120,6 +122,85 @@ def test_the_forged_journal_would_delete_it(run, tmp_path):
     assert not victim.exists()
 
 
+def test_a_journal_that_is_planted_while_a_run_is_written_deletes_nothing(tmp_path, uninterrupted):
+    """At the end the file is closed, and the votes are in it."""
+    path, victim = tmp_path / "run.smoothcert", tmp_path / "victim.txt"
+    journal = path.with_name(path.name + "-journal")
+    victim.write_text("precious")
+    with pytest.raises(InputError, match="-journal is not smoothcert's"):
+        certify(path, at_call(200, lambda: journal.write_bytes(journal_naming(victim, path.read_bytes()))))
+    assert victim.read_text() == "precious"
+    assert {p.name for p in tmp_path.iterdir()} == {path.name, victim.name, journal.name}
+    journal.unlink()
+    assert votes(open_run(path)) == uninterrupted
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="locks of open files are Linux's")
+def test_a_journal_that_is_planted_while_a_run_is_opened_deletes_nothing(run, tmp_path, monkeypatch):
+    """Between the look at what lies beside it and SQLite's first read."""
+    victim, journal = tmp_path / "victim.txt", run.with_name(run.name + "-journal")
+    victim.write_text("precious")
+    known, connect = votes(open_run(run)), sqlite3.connect
+
+    def plant(*given, **options):
+        journal.write_bytes(journal_naming(victim, run.read_bytes()))
+        return connect(*given, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", plant)
+    with RunFile.open_to_write(run) as file:
+        file.reject("a change")
+        file.reject(None)
+    monkeypatch.undo()
+    assert victim.read_text() == "precious"
+    journal.unlink()
+    assert votes(open_run(run)) == known
+
+
+def test_a_run_that_ends_is_a_plain_file_that_sqlite_finds_sound(run):
+    """Though its first bytes are not written by SQLite alone."""
+    header = run.read_bytes()[:100]
+    assert header[18:20] == b"\1\1"
+    assert header[24:28] == header[92:96]
+    with closing(sqlite3.connect(run)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert {p.name for p in run.parent.iterdir()} == {run.name}
+
+
+def test_one_who_reads_is_waited_for_and_not_disturbed(run, monkeypatch):
+    """SQLite reads a file without a log under a lock; the log begins when nobody reads."""
+    monkeypatch.setattr(holding, "READERS_SECONDS", 0.1)
+    with RunFile.open_to_read(run) as reader:
+        with pytest.raises(RunError, match="others read"):
+            RunFile.open_to_write(run)
+        assert len(reader.inputs()) == 12
+    assert len(certify(run, n=100)) == 12
+
+
+@pytest.mark.parametrize("content", ["notes", "a database"])
+def test_what_is_no_run_is_not_changed(tmp_path, content):
+    path = tmp_path / "out.smoothcert"
+    if content == "notes":
+        path.write_text("notes " * 100)
+    else:
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE mine (x)")
+        db.close()
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match="not a smoothcert run file"):
+        RunFile.open_to_write(path)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", [b"garbage " * 1_200, bytes(9_000)], ids=["garbage", "zeros"])
+def test_what_is_no_log_is_not_waited_for(run, content, caplog):
+    log, known = run.with_name(run.name + "-wal"), votes(open_run(run))
+    log.write_bytes(content)
+    assert votes(open_run(run)) == known
+    assert "is no log of SQLite's" in caplog.text
+    assert log.read_bytes() == content
+
+
 def test_no_journal_is_ever_made(tmp_path):
     """The kernel tells of every file that comes into being: the run, its log and the index of that, no more."""
     library = ctypes.CDLL(None, use_errno=True)
@@ -216,8 +297,15 @@ def test_links_to_a_run(run, tmp_path):
     (folder / "run.smoothcert").symlink_to(run)
     (folder / "none.smoothcert").symlink_to(tmp_path / "victim")
     assert votes(open_run(folder / "run.smoothcert")) == votes(certify(folder / "run.smoothcert", n=100))
-    with pytest.raises(InputError, match="a link to nothing"):
+    with pytest.raises(InputError, match="a link and leads to no run"):
         certify(folder / "none.smoothcert")
+    (folder / "empty.smoothcert").symlink_to(tmp_path / "empty")
+    (tmp_path / "empty").touch()
+    with pytest.raises(InputError, match="a link and leads to no run"):
+        certify(folder / "empty.smoothcert")
+    assert (tmp_path / "empty").read_bytes() == b""
+    (tmp_path / "empty").unlink()
+    (folder / "empty.smoothcert").unlink()
     assert {p.name for p in tmp_path.iterdir()} == {"links", run.name}
     assert {p.name for p in folder.iterdir()} == {"run.smoothcert", "none.smoothcert"}
 

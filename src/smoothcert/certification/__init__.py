@@ -17,6 +17,7 @@ from smoothcert.certification.fingerprint import fingerprint_of
 from smoothcert.certification.first_pass import OnRead, Reader, complete, first_pass
 from smoothcert.certification.planning import (
     VERIFIED_INPUTS,
+    as_stored,
     constants_of,
     info_of,
     job_of,
@@ -89,8 +90,10 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
             stack.enter_context(machine)
         file = stack.enter_context(RunFile.open_to_write(path))
         stack.enter_context(before_leaving(file.commit))
-        if earlier is not None:
-            refuse_another(earlier, plan, path)
+        if file.plan is None:
+            raise RunError(f"{path} was replaced meanwhile: run the same command again.")
+        refuse_another(file.plan, plan, path)
+        plan = as_stored(file.plan, plan, path)
         try:
             if earlier is None:
                 keep_network(path, plan, engines)
@@ -111,7 +114,7 @@ def _prepared(
     first = dataset[rows[0]].array
     quantise_once(engines, asked.setting, asked.classifier.sigma, lambda: spread(dataset, rows))
     known = "" if earlier is None else earlier.classifier.model
-    constant, pairs = constants_of(asked.question, engines.model, first, earlier)
+    constant, pairs = constants_of(asked.question, engines.model, first)
     asked = dataclasses.replace(
         asked,
         classifier=dataclasses.replace(asked.classifier, model=fingerprint_of(engines.model, first.shape, known)),

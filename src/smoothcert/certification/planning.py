@@ -35,11 +35,14 @@ from smoothcert.sampling.identity import Identity
 from smoothcert.sampling.machine import Machine
 from smoothcert.sampling.noise import Noise, open_noise
 from smoothcert.scale.workers import Workers
+from smoothcert.store.opening import damaged
 from smoothcert.store.schema import Info
 
 logger = logging.getLogger(__name__)
 VERIFIED_INPUTS, VERIFIED_DRAWS = 10, 10_000
 SHARD_BATCH = 200
+SAME = 1 - 1e-9
+"""As near as two machines come to one constant."""
 
 
 def noise_of(classifier: Classifier) -> Noise:
@@ -107,18 +110,11 @@ def noise_error(classifier: Classifier, question: Question, size: int) -> float:
     return error
 
 
-def constants_of(
-    question: Question, model: Model, x: NDArray[np.float32], earlier: Plan | None
-) -> tuple[float | None, Kept]:
-    """The ℓ2 constant of the scores, where one is given or proved, and those of their differences, where proved.
-
-    A proof that a file holds is not made again: the model is compared by its fingerprint.
-    """
+def constants_of(question: Question, model: Model, x: NDArray[np.float32]) -> tuple[float | None, Kept]:
+    """The ℓ2 constant of the scores, where one is given or proved, and those of their differences, where proved."""
     known = question.lipschitz
     check_source(known, model)
     if known == PRODUCT:
-        if earlier is not None and earlier.question.source == PRODUCT:
-            return earlier.constant, earlier.pairs
         proved = steepness(model, x.shape)
         return proved.scores, kept(proved.pairs)
     return (None if known is None or known == LOCAL else float(known)), ()
@@ -212,6 +208,20 @@ def refuse_another(stored: Plan, plan: Plan, path: Path) -> None:
             )
         what = WORDS.get(name, f"{name} = {before}, not {now}")
         raise InputError(f"{path} was started with {what}: use the same settings, or another `out` for a new run.")
+
+
+def as_stored(stored: Plan, plan: Plan, path: Path) -> Plan:
+    """An equal plan with the constants that the file has, which bound those that were just found; larger ones do."""
+    if (stored.constant is None) != (plan.constant is None) or stored.noise_error < plan.noise_error:
+        raise RunError(damaged(path, "a damaged plan"))
+    if plan.constant is not None and stored.constant is not None:
+        bounded = stored.constant >= SAME * plan.constant and (stored.known_pairs >= SAME * plan.known_pairs).all()
+        if not bounded:
+            raise RunError(
+                f"{path} has Lipschitz constants below those that are proved of the model: start a new run with "
+                f"another `out`."
+            )
+    return dataclasses.replace(plan, constant=stored.constant, pairs=stored.pairs, noise_error=stored.noise_error)
 
 
 def info_of(model: Any, name: str | None, dataset: Dataset) -> Info:

@@ -24,6 +24,7 @@ from smoothcert.options import make, options_of
 from smoothcert.plan import Classifier, Cluster, Question, Selection, Setting
 from smoothcert.plan.setting import ENGINE
 from smoothcert.store.file import RunFile
+from smoothcert.store.opening import Unused
 from smoothcert.store.run import Run
 
 FILE = "Run file"
@@ -158,9 +159,13 @@ def _refuse_noise(context: typer.Context) -> None:
 
 def _stopped(path: Path) -> str:
     """What there is to say when it is stopped."""
-    with suppress(InputError, RunError), RunFile.open_to_read(path) as file:
-        if file.drawn:
-            return f"Stopped. {path} keeps what was drawn: run the same command to go on."
+    try:
+        with suppress(Unused), RunFile.open_to_read(path) as file:
+            if file.drawn:
+                return f"Stopped. {path} keeps what was drawn: run the same command to go on."
+    except (InputError, RunError) as error:
+        if path.exists():
+            return f"Stopped. {error}"
     return "Stopped before anything was drawn: the same command begins again."
 
 

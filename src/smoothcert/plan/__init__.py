@@ -101,9 +101,9 @@ class Plan:
     @property
     def known_pairs(self) -> NDArray[np.float64]:
         """The constants (c, c) of the scores' differences, of a plan that rests on them."""
-        found = between(self.pairs, self.classifier.num_classes)
-        assert found is not None
-        return found
+        c, known = self.classifier.num_classes, self.slopes(1)
+        assert known is not None
+        return np.broadcast_to(known.against(np.arange(c), c), (c, c))
 
     def slopes(self, inputs: int) -> Slopes | None:
         """What is given or proved of the scores, for so many inputs."""

@@ -25,7 +25,7 @@ from smoothcert.store.opening import (
     input_columns,
     size_of,
 )
-from smoothcert.store.rows import NOTHING, STORED, Keys, end_of, fit
+from smoothcert.store.rows import NOTHING, STORED, Keys, claim_fits, end_of, fit
 from smoothcert.store.run import Run
 from smoothcert.store.schema import InputRecord
 
@@ -139,6 +139,14 @@ class _Ward:
         if claim and self.plan.adaptive and drawn != self.plan.question.n0 + claim.n:
             faults.append("a claim without its votes")
             claim = None
+        if claim and not claim_fits(claim, self.plan):
+            faults.append("a claim that cannot be")
+            claim = None
+        if clean and clean[1] >= self.plan.classifier.num_classes:
+            faults.append("a class without noise that there is not")
+            clean = None
+        if claim is None and self.plan.classifier.is_bare:
+            clean = None  # both are computed at once
         if self.radii_only and claim is None:
             record = None
         if votes and record is None:

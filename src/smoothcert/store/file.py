@@ -24,7 +24,7 @@ from smoothcert.plan import Plan, Tally
 from smoothcert.sampling.blocks import Claim, Phase, Votes, join
 from smoothcert.store import schema
 from smoothcert.store.counts import check_size, read_counts
-from smoothcert.store.holding import Hold, commit_first, keep_log, leave_log
+from smoothcert.store.holding import READERS_SECONDS, Hold, commit_first, empty_log
 from smoothcert.store.opening import (
     READINGS,
     Ration,
@@ -42,13 +42,13 @@ from smoothcert.store.opening import (
     unguard,
     version_of,
 )
-from smoothcert.store.rows import NOTHING, STORED, Keys, end_of, fit
+from smoothcert.store.rows import NOTHING, STORED, Keys, claim_fits, end_of, fit
 from smoothcert.store.schema import Info, InputRecord
 from smoothcert.text import printable
 
 logger = logging.getLogger(__name__)
-COMMIT_SECONDS, READERS_SECONDS = 1.0, 5.0
-"""How often votes are committed, and how long those are waited for who read the file when it is opened."""
+COMMIT_SECONDS = 1.0
+"""How often votes are committed."""
 
 Row = TypeVar("Row")
 
@@ -98,14 +98,14 @@ class RunFile:
             if not empty:
                 check_layout(path, connection, size_of(held.path))
                 check_pages(connection)
+                cls(path, connection, held)  # what is damaged is refused, and not sealed anew
             unguard(connection)
-            keep_log(connection)
+            held.keep_log(connection)
             connection.execute("BEGIN IMMEDIATE")
             held.remember_companions()
             if empty:
                 schema.create(connection)
             else:
-                cls(path, connection, held)  # what is damaged is refused, and not sealed anew
                 schema.migrate(connection)
             file = cls(path, connection, held)
             undo.pop_all()
@@ -146,7 +146,7 @@ class RunFile:
                 self._require_in_place()
         finally:
             if self._held.named:
-                leave_log(self._db)
+                empty_log(self._db)
             self._db.close()
             if self._unwanted and self._held.in_place:
                 self._held.path.unlink()
@@ -156,8 +156,7 @@ class RunFile:
         """Brings what was committed into the one plain file, before it is closed and moved; there may be no room."""
         with sqlite_errors(self.path):
             self._db.execute("ROLLBACK")
-            leave_log(self._db)
-            if self._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+            if not empty_log(self._db):
                 raise RunError(f"{self.path.parent} has no room for a run: free some space and start it again.")
 
     def __enter__(self) -> RunFile:
@@ -340,6 +339,9 @@ class RunFile:
         """
         claims = [self._checked(schema.unpack_claim, row) for row in self._by_position("*", "claims")]
         plan = self.plan
+        for claim in claims:
+            if plan and not claim_fits(claim, plan):
+                raise RunError(damaged(self.path, f"a claim that cannot be for input number {claim.position}"))
         if plan and plan.adaptive:
             drawn = self.draws()
             for claim in claims:
@@ -365,7 +367,10 @@ class RunFile:
             return {}
         with sqlite_errors(self.path):
             rows = list(self._ascending(self._db.execute("SELECT * FROM clean ORDER BY position")))
-        return dict(self._checked(schema.unpack_clean, row) for row in rows)
+        known = dict(self._checked(schema.unpack_clean, row) for row in rows)
+        if self.plan and any(k >= self.plan.classifier.num_classes for k in known.values()):
+            raise RunError(damaged(self.path, "a class without noise that there is not"))
+        return known
 
     def votes(self) -> Iterator[Votes]:
         """Every stored row, checked: its checksum, its total, and that it fits the rows before it.

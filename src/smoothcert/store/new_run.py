@@ -31,8 +31,11 @@ def new_run(out: Path, plan: Plan, info: Info) -> Iterator[RunFile]:
 def new_file(out: Path) -> Iterator[RunFile]:
     """A file to write into, which takes its name when the block ends well and is gone when it does not.
 
-    A file of that name without a run in it is replaced; one that another process has made meanwhile is not.
+    A file of that name without a run in it is replaced; one that another process has made meanwhile is not. A link is
+    refused, wherever it leads: somebody may have planted it.
     """
+    if out.is_symlink():
+        raise InputError(f"{out} is a link and leads to no run: remove it or choose another `out`.")
     check_place(out)
     place = out.resolve()
     replaced, partial = place.exists(), unpredictable(place)

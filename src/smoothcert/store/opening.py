@@ -11,6 +11,7 @@ import logging
 import os
 import sqlite3
 import stat
+import struct
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,7 +38,8 @@ STEPS, STEPS_PER_BYTE, MOST_COLUMNS = 1 << 20, 32, 32
 """What SQLite may do with a file that is not known yet: steps of its machine, and columns of a table."""
 
 LOG_HEADER = 32
-"""The bytes before the first page of a log (SQLite's file format, section 4.1)."""
+LOG_BEGINS = (0x377F0682, 0x377F0683), 3007000
+"""The bytes before the first page of a log, and the numbers at their begin (SQLite's file format, section 4.1)."""
 
 ENDLESS = "rows without end"
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "9p"}
@@ -76,7 +78,8 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
     The log is read through the index of a living writer, else through one in memory; for that, too, there has to be a
     file. A file in log mode that has no log is read as it is: nobody is writing it. A log that ends with its header is
-    none, where a writer died between that and its first page: SQLite would wait for that page, and then give up.
+    none, where a writer died between that and its first page, and what has no header is no log of SQLite's: SQLite
+    would wait ten seconds for either to become one, and then give up.
     """
     real = path.resolve()
     if not real.is_file():
@@ -84,9 +87,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     check_companions(real)
     if real.stat().st_size == 0:  # SQLite would delete a log beside it
         raise Unused(f"{path} holds no run yet: certify into it first.")
-    if log_of(real).exists() and log_of(real).stat().st_size != LOG_HEADER:
+    if _has_pages(log_of(real)):
         _make_index(real)
         how = "mode=ro&readonly_shm=1"
+    elif log_of(real).exists():
+        how = "mode=ro&immutable=1"
     else:
         header = Header.of(real)
         if header.parted:
@@ -115,6 +120,31 @@ def check_companions(path: Path) -> None:
                 raise InputError(f"{companion} is a link or no plain file: move it away.")
 
 
+def _has_pages(log: Path) -> bool:
+    """Is it a log from which SQLite reads? One that is shorter than its header is, and holds nothing."""
+    try:
+        with log.open("rb") as file:
+            header = file.read(LOG_HEADER + 1)
+    except FileNotFoundError:
+        return False
+    if len(header) < LOG_HEADER:
+        return True
+    first, version, *_, one, two = struct.unpack(">8I", header[:LOG_HEADER])
+    if first in LOG_BEGINS[0] and version == LOG_BEGINS[1] and (one, two) == _log_checksum(header, first & 1):
+        return len(header) > LOG_HEADER
+    logger.warning("%s is no log of SQLite's and is not read: remove it if it belongs to no run.", log)
+    return False
+
+
+def _log_checksum(header: bytes, big: int) -> tuple[int, int]:
+    """Of the first 24 bytes of a log (section 4.2)."""
+    one = two = 0
+    for x, y in struct.iter_unpack(">II" if big else "<II", header[:24]):
+        one = (one + x + two) % (1 << 32)
+        two = (two + y + one) % (1 << 32)
+    return one, two
+
+
 def _make_index(path: Path) -> None:
     """An empty index, which SQLite does not trust; one that is there is left alone."""
     try:
@@ -134,12 +164,19 @@ class Header(bytes):
     def of(cls, path: Path) -> Header:
         """Of a file that nobody writes: that it is closed here would end this process's locks on it."""
         with path.open("rb") as file:
-            return cls(file.read(72))
+            return cls(file.read(100))
 
     @property
     def in_log_mode(self) -> bool:
         """Are changes kept in a log?"""
         return self[19:20] == b"\2"
+
+    def in_mode(self, with_log: bool) -> bytes:
+        """The same with a log or without, and one more change counted."""
+        changes, same = (int.from_bytes(self[at : at + 4], "big") for at in (24, 92))
+        mode = bytes([1 + with_log] * 2)
+        counts = (((count + 1) % (1 << 32)).to_bytes(4, "big") for count in (changes, same))
+        return self[:18] + mode + self[20:24] + next(counts) + self[28:92] + next(counts) + self[96:]
 
     @property
     def parted(self) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.plan import Duels, Margins, Plan
-from smoothcert.sampling.blocks import BLOCK, Phase, Soft, Votes
+from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Soft, Votes
 from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 
@@ -89,6 +90,13 @@ def fit(keys: Keys, plan: Plan, before: Before) -> bool:
         selected = same_input & (earlier == 0) & (BLOCK * reached >= n0)
         good &= (keys.first == end) & (same | (keys.sample == 0) | selected)
     return bool(good.all())
+
+
+def claim_fits(claim: Claim, plan: Plan) -> bool:
+    """Can the claim belong to the run? It is of a known class or of none, has no more draws than were planned, and
+    where radii were asked for it is one of them."""
+    known = ABSTAIN <= claim.prediction < plan.classifier.num_classes and claim.n <= plan.question.draws.most
+    return known and (not plan.radii or claim.radius in (0.0, *plan.radii))
 
 
 def _duels_fit(keys: Keys, plan: Plan) -> NDArray[np.bool_]:

@@ -29,6 +29,9 @@ APPLICATION_ID = 0x736D6365  # "smce"
 WRITING = 0x736D6377  # "smcw", while it is being written and its log belongs to it
 VERSION = 3
 MOST_SECONDS = 1e8
+MOST_RADIUS = 1e32
+"""Above any Φ⁻¹(p) times the largest σ; a larger radius is kept as this one."""
+
 MOST_TEXT = 1 << 16
 SPREAD = np.dtype([("classes", "<u4"), ("rivals", "<u4"), ("points", "<u2"), ("weights", "<u8")])
 
@@ -221,7 +224,7 @@ def unpack_lost(data: bytes) -> NDArray[np.int64]:
 
 def pack_claim(claim: Claim) -> tuple[Any, ...]:
     """A claim as a row of its table, with a checksum."""
-    values = dataclasses.astuple(claim)
+    values = dataclasses.astuple(dataclasses.replace(claim, radius=min(claim.radius, MOST_RADIUS)))
     return (*values, _checksum(values))
 
 
@@ -236,7 +239,12 @@ def unpack_claim(row: tuple[Any, ...]) -> Claim:
 def _is_claim(position: Any, prediction: Any, radius: Any, n: Any, seconds: Any) -> bool:
     whole = isinstance(prediction, int) and isinstance(n, int)
     return (
-        whole and n >= 0 and is_number(radius) and radius >= 0 and is_number(seconds) and 0 <= seconds <= MOST_SECONDS
+        whole
+        and n >= 0
+        and is_number(radius)
+        and 0 <= radius <= MOST_RADIUS
+        and is_number(seconds)
+        and 0 <= seconds <= MOST_SECONDS
     )
 
 

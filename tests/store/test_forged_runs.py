@@ -1,0 +1,155 @@
+"""Runs that somebody has written with checksums that fit: what cannot be is refused, and no proof rests on them."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert import InputError, RunError, SmoothedClassifier, open_run
+from smoothcert.certification import Care, certify_into
+from smoothcert.data import as_dataset
+from smoothcert.lipschitz_classifier import SETTING
+from smoothcert.plan import Classifier, Plan, Question, Selection
+from smoothcert.sampling.blocks import Claim
+from smoothcert.sampling.engines import Engines
+from smoothcert.store.doctor import diagnose
+from smoothcert.store.schema import _checksum, meta_checksum, pack_claim, pack_clean
+
+IMAGES = np.random.default_rng(0).random((6, 1, 4, 4)).astype(np.float32)
+
+
+class Items:
+    def __len__(self):
+        return len(IMAGES)
+
+    def __getitem__(self, row):
+        return IMAGES[row], row % 3
+
+
+def network():
+    layer = torch.nn.Linear(16, 3, bias=False)
+    torch.nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0))
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+
+
+def certify(path, model=None):
+    """Without noise: the radii rest on constants that the plan keeps."""
+    dataset = as_dataset(Items())
+    plan = Plan(Classifier.bare(3), Question.without_noise(), SETTING, Selection().of(dataset))
+    return certify_into(path, Engines(model or network()), dataset, plan, 0, Care())
+
+
+@pytest.fixture
+def run(tmp_path):
+    return certify(tmp_path / "run.smoothcert").path
+
+
+def forge(path, *statements, **changes):
+    """Changes rows, and what the plan says, and seals it again."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement, values in statements:
+            db.execute(statement, values)
+        meta = dict(db.execute("SELECT key, value FROM meta WHERE key != 'checksum'"))
+        plan = json.loads(meta["plan"])
+        plan["classifier"] |= {name: changes.pop(name) for name in ("num_classes",) if name in changes}
+        meta["plan"] = json.dumps({**plan, **changes})
+        db.execute("UPDATE meta SET value = ? WHERE key = 'plan'", (meta["plan"],))
+        db.execute("UPDATE meta SET value = ? WHERE key = 'checksum'", (meta_checksum(meta),))
+
+
+UNCLAIMED = [(f"DELETE FROM {table} WHERE position > 2", ()) for table in ("claims", "clean")]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"pairs": [[0.0] * 3] * 3}, {"pairs": [[1e-9] * 3]}, {"constant": 1e-9}, {"constant": None}],
+    ids=["no steepness", "too little", "a small constant", "none"],
+)
+def test_what_is_certified_now_rests_on_a_proof_of_now(run, forged):
+    forge(run, *UNCLAIMED, **forged)
+    with pytest.raises(RunError, match=r"Lipschitz constants below those|a damaged plan"):
+        certify(run)
+    assert len(open_run(run)) == 3
+
+
+@pytest.mark.parametrize("pairs", [[], [[1e9] * 3]], ids=["none", "large"])
+def test_constants_that_are_larger_bound_as_well(run, pairs):
+    known = [c.radius for c in open_run(run).certificates()]
+    forge(run, *UNCLAIMED, pairs=pairs)
+    radii = [c.radius for c in certify(run).certificates()]
+    assert radii[:3] == known[:3]
+    assert all(0 < radius <= proved for radius, proved in zip(radii[3:], known[3:], strict=True))
+
+
+def test_a_run_goes_on_with_the_constants_it_has(run):
+    known = [c.radius for c in open_run(run).certificates()]
+    forge(run, *UNCLAIMED)
+    assert [c.radius for c in certify(run).certificates()] == known
+
+
+def test_the_error_of_the_noise_is_not_taken_from_a_file(tmp_path):
+    smoothed = SmoothedClassifier(network(), sigma=0.25, num_classes=3, noise="grid", seed=0, engine="torch")
+    path = smoothed.certify_dataset(GridItems(), out=tmp_path / "run.smoothcert", n=100).path
+    forge(path, ("DELETE FROM votes WHERE position > 2", ()), noise_error=0.0)
+    with pytest.raises(RunError, match="a damaged plan"):
+        smoothed.certify_dataset(GridItems(), out=path, n=100)
+
+
+class GridItems(Items):
+    levels = 255
+
+    def __getitem__(self, row):
+        return np.round(IMAGES[row] * 255).astype(np.float32) / 255, row % 3
+
+
+def test_constants_of_many_classes_take_no_square_of_them(run):
+    """2²⁰ of them, squared, are 8 TB."""
+    forge(run, num_classes=1 << 20, pairs=[[1] * (1 << 20)])
+    assert len(open_run(run).certificates()) == 6
+
+
+def claim(prediction=1, radius=0.5, n=0):
+    values = (0, prediction, radius, n, 0.1)
+    return ("REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", (*values, _checksum(values)))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        claim(radius=1e308),
+        claim(prediction=3),
+        claim(prediction=1 << 62),
+        claim(prediction=-2),
+        claim(n=1),
+    ],
+    ids=["a huge radius", "no class of the run", "a huge class", "a negative class", "draws that were not planned"],
+)
+def test_claims_that_cannot_be(run, tmp_path, forged):
+    forge(run, forged)
+    with pytest.raises(RunError, match=r"a damaged claim|a claim that cannot be"):
+        open_run(run).certificates()
+    assert not diagnose(run, tmp_path / "saved.smoothcert").healthy
+    assert len(certify(tmp_path / "saved.smoothcert")) == 6
+
+
+def test_a_class_without_noise_that_there_is_not(run):
+    forge(run, ("REPLACE INTO clean VALUES (?, ?, ?)", pack_clean(0, 3)))
+    with pytest.raises(RunError, match="a class without noise that there is not"):
+        open_run(run).accuracies.clean  # noqa: B018
+    assert not diagnose(run).healthy
+
+
+def test_an_infinite_radius_is_kept_as_a_number():
+    assert pack_claim(Claim(0, 1, float("inf"), 0))[2] == 1e32
+
+
+def test_another_model_is_said_before_its_constants_are_compared(run):
+    forge(run, *UNCLAIMED)
+    double = network()
+    with torch.no_grad():
+        double[1].weight.mul_(2)
+    with pytest.raises(InputError, match="another model"):
+        certify(run, double)
