@@ -1,6 +1,9 @@
 """A model is known by what it computes: its weights, its constants and its code, and not by names or places."""
 
+import array
+import collections
 import functools
+import io
 import types
 
 import numpy as np
@@ -193,3 +196,141 @@ def test_what_cannot_be_seen_is_said(caplog):
     with caplog.at_level("INFO", logger="smoothcert"):
         of(lambda batch: generator.random(len(batch)))
     assert "what it reads elsewhere (files, servers, other modules, Generator) cannot be seen" in caplog.text
+
+
+# ---- what is held in other places
+
+
+class Settings:
+    __slots__ = ("__dict__", "factor")
+
+    def __init__(self, factor, offset=0.0):
+        self.factor, self.offset = factor, offset
+
+
+class Kept(list):
+    def __init__(self, values, factor):
+        super().__init__(values)
+        self.factor = factor
+
+
+class Factor(float):
+    def __new__(cls, value, unit):
+        made = super().__new__(cls, value)
+        made.unit = unit
+        return made
+
+
+class Doubled(dict):
+    scale = 2
+
+
+class Tripled(dict):
+    scale = 3
+
+
+def holding(value):
+    return lambda batch: (batch, value)
+
+
+def with_attribute(value):
+    def model(batch):
+        return batch * model.factor
+
+    model.factor = value
+    return model
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (with_attribute(1.0), with_attribute(2.0)),
+        (holding(Settings(1.0)), holding(Settings(2.0))),
+        (holding(Settings(1.0)), holding(Settings(1.0, 0.5))),
+        (holding(Kept([1], 1.0)), holding(Kept([1], 2.0))),
+        (holding(Factor(1.0, "m")), holding(Factor(1.0, "km"))),
+        (holding(Doubled()), holding(Tripled())),
+        (holding(np.ma.masked_array([1, 2], [0, 1])), holding(np.ma.masked_array([1, 2], [1, 0]))),
+        (holding(collections.deque([1])), holding(collections.deque([2]))),
+        (holding(array.array("d", [1])), holding(array.array("d", [2]))),
+        (holding(bytearray(b"1")), holding(bytearray(b"2"))),
+        (holding(range(3)), holding(range(4))),
+    ],
+    ids=["function", "slot", "beside slots", "list", "float", "class", "mask", "deque", "array", "bytes", "range"],
+)
+def test_what_a_callable_holds_in_other_places(one, other):
+    assert of(one) == of(one)
+    assert of(one) != of(other)
+
+
+class Scripted(nn.Module):
+    def __init__(self, factor: float = 2.0):
+        super().__init__()
+        self.head, self.factor = nn.Linear(4, 3), factor
+        nn.init.ones_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x):
+        return self.factor * self.head(x)
+
+
+class ScriptedOtherwise(Scripted):
+    def forward(self, x):
+        return self.factor * self.head(x) + 1
+
+
+def scripted(module):
+    """Through a file, as it usually comes."""
+    saved = io.BytesIO()
+    torch.jit.save(torch.jit.script(module.eval()), saved)
+    saved.seek(0)
+    return torch.jit.load(saved)
+
+
+def test_scripted_code_and_its_values_are_seen():
+    known = of(scripted(Scripted()), (4,))
+    assert known == of(scripted(Scripted()), (4,))
+    assert len({known, of(scripted(ScriptedOtherwise()), (4,)), of(scripted(Scripted(3.0)), (4,))}) == 3
+
+
+def operation(name, function):
+    """An operation of the user's own."""
+    made = torch.library.custom_op(f"of_the_tests::{name}", function, mutates_args=())
+    made.register_fake(lambda x: torch.empty_like(x))
+    return made
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+def thrice(x: torch.Tensor) -> torch.Tensor:
+    return 3 * x
+
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return torch.ops.of_the_tests.times(x)
+
+
+def test_the_code_of_operations_that_are_not_torchs_is_seen():
+    operation("times", twice)
+    known = of(Custom(), (4,))
+    assert known.startswith("graph-1:")
+    assert known == of(Custom(), (4,))
+    operation("times", thrice)
+    assert of(Custom(), (4,)) != known
+
+
+def test_an_operation_whose_code_cannot_be_seen_is_said(caplog):
+    library = torch.library.Library("of_the_tests_too", "DEF")
+    library.define("same(Tensor x) -> Tensor")
+    library.impl("same", lambda x: x.clone(), "CompositeExplicitAutograd")
+
+    class Hidden(nn.Module):
+        def forward(self, x):
+            return torch.ops.of_the_tests_too.same(x)
+
+    with caplog.at_level("INFO", logger="smoothcert"):
+        of(Hidden(), (4,))
+    assert "knows the operation of_the_tests_too::same by its name alone" in caplog.text

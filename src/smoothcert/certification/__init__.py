@@ -37,6 +37,7 @@ from smoothcert.data import Dataset, Example
 from smoothcert.errors import RunError
 from smoothcert.leaving import before_leaving
 from smoothcert.lipschitz.constant import Steepness
+from smoothcert.modules import no_exit
 from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import Engines
@@ -61,6 +62,7 @@ class Care:
     on_read: OnRead = lambda inputs, done: None
 
 
+@no_exit()
 def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fresh: int, care: Care) -> Run:
     """Draws what is asked into the run file, going on where it was stopped, and opens it to read.
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import dis
 import functools
 import hashlib
+import io
+import re
 import sys
 import sysconfig
+import zipfile
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -17,6 +22,9 @@ import torch
 
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME")
+MANGLED = re.compile(rb"___torch_mangle_\d+\.")
+"""What torch puts into the name of a scripted class that it meets again."""
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
@@ -39,6 +47,7 @@ class Description:
         """The value and all that it holds; what was met before stands by its number."""
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
             self._write(type(value).__name__, repr(value))
+            self._add_own(value)
             return
         if id(value) in self._met:
             self._write("again", str(self._met[id(value)][0]))
@@ -46,6 +55,14 @@ class Description:
         self._met[id(value)] = len(self._met), value
         self._write("a", type(value).__qualname__)
         next((add for kind, add in KINDS if isinstance(value, kind)), Description._add_object)(self, value)
+        if isinstance(value, BUILT_IN):
+            self._add_own(value)
+
+    def _add_own(self, value: Any) -> None:
+        """What the user's own class has beside the built-in one that it is made from."""
+        if not _is_installed(type(value)):
+            self.add(type(value))
+            self._add_mapping(_attributes(value))
 
     def _write(self, *words: str) -> None:
         self._digest.update("\0".join(words).encode("utf-8", "surrogatepass") + b"\n")
@@ -56,6 +73,10 @@ class Description:
 
     def _add_array(self, value: np.ndarray[Any, Any] | np.generic) -> None:
         self._write(str(value.dtype), str(value.shape))
+        if isinstance(value, np.ma.MaskedArray):
+            self.add(np.ma.getmaskarray(value))
+            self.add(value.fill_value)
+            value = value.filled()
         if value.dtype.hasobject:
             self._add_sequence(np.asarray(value).ravel().tolist())
         else:
@@ -65,6 +86,13 @@ class Description:
         self._write(str(len(values)))
         for value in values:
             self.add(value)
+
+    def _add_buffer(self, value: Any) -> None:
+        self._write(getattr(value, "typecode", ""))
+        self._digest.update(bytes(value))
+
+    def _add_text(self, value: Any) -> None:
+        self._write(repr(value))
 
     def _add_set(self, values: Any) -> None:
         self._add_sequence(sorted(values, key=repr))
@@ -99,6 +127,8 @@ class Description:
             if name in function.__globals__:
                 self._write(name)
                 self.add(function.__globals__[name])
+        if function.__dict__:
+            self._add_mapping(function.__dict__)
 
     def _add_method(self, method: MethodType) -> None:
         self.add(method.__func__)
@@ -121,16 +151,30 @@ class Description:
 
     def _add_module(self, module: torch.nn.Module) -> None:
         """Its hooks without the numbers that torch gives them, and what is its own beside torch's."""
+        if isinstance(module, torch.jit.ScriptModule):
+            self._add_script(module)
+            return
         self.add(type(module))
         self._add_mapping({**module._parameters, **module._buffers, **module._modules})
         self._add_sequence([hook for name in HOOKS for hook in getattr(module, name).values()])
         self._add_mapping({name: value for name, value in vars(module).items() if not hasattr(_PLAIN, name)})
 
+    def _add_script(self, module: torch.jit.ScriptModule) -> None:
+        """All that torch saves of it but where its code came from, which is no part of what it computes."""
+        saved = io.BytesIO()
+        torch.jit.save(module, saved)
+        with zipfile.ZipFile(saved) as archive:
+            for name in sorted(archive.namelist()):
+                if not name.endswith(".debug_pkl"):
+                    self._write(MANGLED.sub(b"", name.partition("/")[2].encode()).decode())
+                    self._digest.update(MANGLED.sub(b"", archive.read(name)))
+
     def _add_object(self, value: Any) -> None:
         self.add(type(value))
         self._write(getattr(value, "__name__", ""))
-        if hasattr(value, "__dict__"):
-            self._add_mapping(vars(value))
+        attributes = _attributes(value)
+        if hasattr(value, "__dict__") or attributes:
+            self._add_mapping(attributes)
         else:
             self.opaque.add(type(value).__qualname__)
 
@@ -140,7 +184,9 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     (torch.nn.Module, Description._add_module),
     (torch.Tensor, Description._add_tensor),
     ((np.ndarray, np.generic), Description._add_array),
-    ((tuple, list), Description._add_sequence),
+    ((tuple, list, deque), Description._add_sequence),
+    ((bytearray, memoryview, array), Description._add_buffer),
+    ((range, slice), Description._add_text),
     ((set, frozenset), Description._add_set),
     (dict, Description._add_mapping),
     (FunctionType, Description._add_function),
@@ -153,6 +199,20 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     ((ModuleType, BuiltinFunctionType), Description._add_name),
 )
 """How each kind of object is described; the first that fits."""
+
+BUILT_IN = (np.ndarray, np.generic, tuple, list, deque, bytearray, array, set, frozenset, dict)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object holds by name, in slots or not."""
+    slots = (name for kind in type(value).__mro__ for name in _names(vars(kind).get("__slots__", ())))
+    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**held, **getattr(value, "__dict__", {})}
+
+
+def _names(slots: Any) -> Iterator[str]:
+    names = (slots,) if isinstance(slots, str) else slots
+    return (name for name in names if not name.startswith("__"))
 
 
 def tensor_bytes(tensor: torch.Tensor) -> Iterator[bytes]:

@@ -21,12 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 
 from smoothcert.certification.description import Description, tensor_bytes
 from smoothcert.modules import Model, device_of, evaluated
 from smoothcert.sampling.engines import open_engine
 
 logger = logging.getLogger(__name__)
+NAMESPACES = {"aten", "prim", "prims", "higher_order", "quantized", "quantized_decomposed", "_c10d_functional"}
+"""Where torch keeps its own operations."""
+
 GRAPH, CODE, CALLABLE = "graph-1", "code-1", "callable-1"
 
 
@@ -65,7 +69,7 @@ def _graph(module: torch.nn.Module, shape: Sequence[int]) -> str | None:
             free = ({0: torch.export.Dim("batch")},)
             program = torch.export.export(evaluated(module), (x,), dynamic_shapes=free, strict=False)
             digest = hashlib.sha256()
-            for part in _lines(program):
+            for part in (*_lines(program), *_own_operations(program)):
                 digest.update(part)
             return digest.hexdigest()
     except Exception:
@@ -79,6 +83,21 @@ def _lines(program: torch.export.ExportedProgram) -> Iterator[bytes]:
     held = {**program.state_dict, **program.constants}
     specs = iter(program.graph_signature.input_specs)
     yield from _nodes(program.graph_module, lambda: held.get(next(specs).target or ""))
+
+
+def _own_operations(program: torch.export.ExportedProgram) -> Iterator[bytes]:
+    """The Python code of operations that are not torch's; of others the name is all that can be seen, which is said."""
+    nodes = (node for part in program.graph_module.modules() for node in getattr(part, "graph", torch.fx.Graph()).nodes)
+    used = {node.target.name().partition(".")[0] for node in nodes if isinstance(node.target, torch._ops.OpOverload)}
+    for name in sorted(name for name in used if name.partition("::")[0] not in NAMESPACES):
+        description = Description()
+        known = OPDEFS.get(name)
+        if known is None:
+            logger.info("the run knows the operation %s by its name alone: its code must stay the same.", name)
+        else:
+            description.add(known._init_fn)
+            description.add(dict(known._backend_fns))
+        yield f"{name} {description.hexdigest()}\n".encode()
 
 
 def _nodes(module: torch.fx.GraphModule, enters: Any) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -140,7 +140,18 @@ def _module(name: str) -> str:
 def _command(name: str) -> Callable[..., Any]:
     module = import_module(f"smoothcert.cli.{_module(name)}")
     command: Callable[..., Any] = getattr(module, _module(name))
-    return command
+
+    @wraps(command)
+    def ends_by_itself(*given: Any, **named: Any) -> Any:
+        """No command of ours ends the process: a model that does has not done what was asked."""
+        try:
+            return command(*given, **named)
+        except SystemExit as end:
+            raise RunError(
+                f"the model or the data called sys.exit({end.code!r}): take that out of it, and start again."
+            ) from end
+
+    return ends_by_itself
 
 
 def _first_lines(name: str) -> Callable[..., Any]:

@@ -13,10 +13,12 @@ from torch.nn import functional
 
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.product import require_evaluation
+from smoothcert.modules import no_exit
 
 Output = Literal["logits", "class", "margin"]
 
 
+@no_exit()
 def local(
     module: nn.Module,
     x: Tensor,

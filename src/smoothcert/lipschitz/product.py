@@ -17,7 +17,7 @@ from smoothcert.lipschitz import graph, rules, spectral, tripwire
 from smoothcert.lipschitz.graph import BATCH
 from smoothcert.lipschitz.regions import answers, own_bound
 from smoothcert.lipschitz.walk import LastLayer, Norm, Walk
-from smoothcert.modules import evaluated
+from smoothcert.modules import evaluated, no_exit
 
 Method = Literal["fourier", "gram", "power"]
 _NORMS: dict[str, Norm] = {"fourier": spectral.fourier, "gram": spectral.gram, "power": spectral.power}
@@ -53,6 +53,7 @@ class LipschitzBound:
         return self.eps > torch.finfo(torch.float32).eps
 
 
+@no_exit()
 def product(
     module: nn.Module,
     input_shape: Sequence[int],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.bounds.method import candidates
+from smoothcert.bounds.pairwise import seconds
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.checks import check_level
 from smoothcert.errors import InputError, RunError
@@ -25,6 +27,10 @@ from smoothcert.text import counted
 
 if TYPE_CHECKING:
     import pandas
+
+logger = logging.getLogger(__name__)
+LONG = 10.0
+"""Seconds after which one asks what it is at."""
 
 RADII_ONLY = "was imported from a log that holds radii and no votes"
 
@@ -193,6 +199,7 @@ class Run:
             if plan.question.draws.final:
                 raise InputError(f"{self.path} {error}, so certify again into a new file.") from None
             raise
+        _tell_of_long_work(method, len(self), question.draws.most)
         slopes = None if plain or question.lipschitz is None else self._slopes(estimated)
         if estimated and (slopes is None or not plan.estimates):
             raise InputError(f"{self.path} has no estimates for {method}: certify with `lipschitz` local for them.")
@@ -228,6 +235,16 @@ class Run:
         frame["clean"] = self.clean
         frame["seconds"] = self.tally.seconds
         return frame
+
+
+def _tell_of_long_work(method: str, inputs: int, n: int) -> None:
+    """Where bounds take long, says how long, and which ones do not."""
+    if method == "pairwise" and inputs * seconds(n) > LONG:
+        logger.info(
+            "bounds by pairwise of %s take about %d seconds of a processor; `recertify` by union takes a moment.",
+            counted(inputs, "input"),
+            inputs * seconds(n),
+        )
 
 
 def open_run(path: str | Path) -> Run:
