@@ -140,3 +140,21 @@ def test_tensors_are_shared_with_the_copy():
     assert own.scale is model.scale
     assert not own[1].training
     assert model[1].training
+
+
+class Stubborn(torch.nn.Sequential):
+    """Stays in training mode whatever it is told."""
+
+    def train(self, mode=True):
+        return self
+
+
+def test_a_module_that_stays_in_training_mode_is_refused_before_it_is_run():
+    """Running it would change its statistics."""
+    norm = torch.nn.BatchNorm1d(4)
+    module = Stubborn(torch.nn.Flatten(), norm, torch.nn.Linear(4, 3))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    smoothed = SmoothedClassifier(module, sigma=0.5, num_classes=3, seed=0)
+    with pytest.raises(InputError, match="in training mode even after eval"):
+        smoothed.certify(np.ones(4, dtype=np.float32), n=100)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

@@ -53,10 +53,11 @@ def held_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def evaluated(module: torch.nn.Module) -> torch.nn.Module:
     """A copy in evaluation mode that shares the module's tensors; the module itself is never switched.
 
-    One that cannot be copied is taken as it is where it is in evaluation mode already, and refused where it is not.
+    One that cannot be copied is taken as it is where it is in evaluation mode already, and refused where it is not. So
+    is one that stays in training mode: running it would change tensors that are the module's.
     """
     try:
-        return copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module)}).eval()
+        copied = copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module)}).eval()
     except Exception as error:
         if not any(part.training for part in module.modules()):
             return module
@@ -64,6 +65,13 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
         raise InputError(
             f"the model is in training mode and cannot be copied ({reason}): call its eval() first."
         ) from error
+    stays = next((type(part).__name__ for part in copied.modules() if part.training), None)
+    if stays is not None:
+        raise InputError(
+            f"the model's {stays} is in training mode even after eval(): let its train() hand the mode on to "
+            f"torch.nn.Module.train()."
+        )
+    return copied
 
 
 @contextmanager

@@ -46,6 +46,26 @@ def leaving():
         return batch.reshape(len(batch), -1)[:, :3]
     return model
 
+class Leaving(torch.nn.Module):
+    """Ends the process at one of its calls, some of which are exports."""
+    def __init__(self, at):
+        super().__init__()
+        self.layer, self.at = torch.nn.Linear(16, 3), at
+    def forward(self, x):
+        Counting.calls += 1
+        if Counting.calls >= self.at:
+            sys.exit(0)
+        return self.layer(x.flatten(1))
+
+def at_1():
+    return Leaving(1)
+
+def at_2():
+    return Leaving(2)
+
+def at_3():
+    return Leaving(3)
+
 class Choosing(torch.nn.Module):
     def forward(self, x):
         if len(x) > 10 and not torch.compiler.is_exporting():
@@ -177,4 +197,25 @@ def test_a_model_that_calls_sys_exit_is_an_error(folder):
     said = "".join(process.communicate(timeout=120))
     assert process.returncode == 1
     assert "smoothcert: the model called sys.exit(3): take that out of it" in said
+    assert not Path(folder / "run.smoothcert").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("certify", "mine:at_2", "mine:data", *OPTIONS, "--engine", "torch"),
+        ("certify", "mine:at_3", "mine:data", *OPTIONS, "--engine", "torch"),
+        ("certify", "mine:at_2", "mine:data", "--no-noise", "--out", "run.smoothcert"),
+        ("certify", "mine:at_3", "mine:data", "--no-noise", "--out", "run.smoothcert"),
+        ("lipschitz", "mine:at_1", "--shape", "1,4,4"),
+    ],
+    ids=["exported", "drawing", "without noise, exported", "without noise", "lipschitz"],
+)
+def test_a_model_that_ends_the_process_anywhere_is_an_error(folder, command):
+    """With code 0, which would say that all went well."""
+    process = subprocess.run(
+        [sys.executable, "-m", "smoothcert", *command], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert process.returncode == 1, process.stderr
+    assert "called sys.exit(0): take that out of it" in process.stderr
     assert not Path(folder / "run.smoothcert").exists()

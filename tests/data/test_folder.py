@@ -194,6 +194,19 @@ def test_a_link_out_of_the_folder_is_followed_only_where_that_is_meant(folder, t
         link.unlink()
 
 
+def test_a_link_that_comes_while_the_folder_is_read(folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    secret = tmp_path / "elsewhere" / "secret.png"
+    image = folder / "n01" / "z.PNG"
+    secret.write_bytes(image.read_bytes())
+    followed, refused = (open_data(folder, follow_links=follow) for follow in (True, False))
+    image.unlink()
+    image.symlink_to(secret)
+    assert [row.label for row in map(followed.__getitem__, range(4))]
+    with pytest.raises(InputError, match="pass `follow_links` if that is meant"):
+        list(map(refused.__getitem__, range(4)))
+
+
 def test_a_folder_may_itself_be_a_link(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     assert len(open_data(tmp_path / "link")) == 4

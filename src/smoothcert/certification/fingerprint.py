@@ -88,7 +88,7 @@ def _lines(program: torch.export.ExportedProgram) -> Iterator[bytes]:
 def _own_operations(program: torch.export.ExportedProgram) -> Iterator[bytes]:
     """The Python code of operations that are not torch's; of others the name is all that can be seen, which is said."""
     nodes = (node for part in program.graph_module.modules() for node in getattr(part, "graph", torch.fx.Graph()).nodes)
-    used = {node.target.name().partition(".")[0] for node in nodes if isinstance(node.target, torch._ops.OpOverload)}
+    used = {str(node.target._schema.name) for node in nodes if isinstance(node.target, torch._ops.OpOverload)}
     for name in sorted(name for name in used if name.partition("::")[0] not in NAMESPACES):
         description = Description()
         known = OPDEFS.get(name)

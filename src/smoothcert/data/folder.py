@@ -29,6 +29,7 @@ class Pictures(Dataset):
     def __init__(
         self, folder: Path, images: Sequence[tuple[Path, int]], preprocessing: Preprocessing, follow_links: bool
     ) -> None:
+        self._follow_links = follow_links
         if not follow_links:
             _require_inside(folder, [image for image, _ in images])
         self.description = f"the image folder {folder}"
@@ -41,6 +42,8 @@ class Pictures(Dataset):
 
     def stored(self, row: int) -> tuple[NDArray[np.uint8], int]:
         image, label = self._images[row]
+        if not self._follow_links:  # one may have come since
+            _require_inside(self._folder, [image])
         return decode(image, str(image), self._preprocess), label
 
     @cached_property
