@@ -37,9 +37,9 @@ def as_weights(module: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def batch_statistics(module: torch.nn.Module) -> str | None:
-    """The name of the first batch norm that takes its statistics from the batch though the module is evaluating."""
+    """The name of the first batch norm that takes its statistics from the batch, having none of its own."""
     norms = ((name, m) for name, m in evaluated(module).named_modules() if isinstance(m, _BatchNorm))
-    return next((name for name, m in norms if m.training or m.running_mean is None), None)
+    return next((name for name, m in norms if m.running_mean is None), None)
 
 
 def held_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -13,6 +13,7 @@ from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 from smoothcert.store import counts
 from smoothcert.store.file import RunFile
+from smoothcert.store.run import _tell_of_long_work
 from smoothcert.store.schema import pack
 
 ADAPTIVE = {"radii": [0.1, 0.2], "max_n": 1000}
@@ -221,3 +222,14 @@ def followed_by(votes, *classes):
     """Margin votes that are all whole, of these classes."""
     k = np.array(classes)
     return Spread(k, k, np.full_like(k, POINTS // 2), np.full_like(k, votes.draws * WEIGHT))
+
+
+def test_long_work_is_announced(caplog):
+    with caplog.at_level("INFO", logger="smoothcert"):
+        _tell_of_long_work("pairwise", 100, 10_000)
+        _tell_of_long_work("union", 10_000, 10_000)
+        _tell_of_long_work("pairwise", 100, (1 << 31) - 1)
+    assert not caplog.text
+    with caplog.at_level("INFO", logger="smoothcert"):
+        _tell_of_long_work("pairwise", 10_000, 10_000)
+    assert "bounds by pairwise of 10,000 inputs take about 150 seconds" in caplog.text

@@ -154,7 +154,7 @@ def require_separate_rows(model: Model, machine: Machine, source: Input, job: Jo
     if found is None:
         return
     norm = batch_statistics(model) if isinstance(model, torch.nn.Module) else None
-    why = f", for its batch norm {norm!r} is in training mode or has no running statistics" if norm is not None else ""
+    why = f", for its batch norm {norm!r} has no running statistics" if norm is not None else ""
     raise InputError(
         f"the model {found}{why}: a certificate is about one input, so make its answer to a row depend on nothing but "
         f"that row."
