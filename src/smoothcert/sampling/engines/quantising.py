@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
+from smoothcert.files import write_whole
 from smoothcert.sampling.engines.agreement import labels_of
 from smoothcert.sampling.engines.onnx import Graph, exported
 
@@ -111,7 +112,7 @@ def make(content: bytes, batches: Sequence[torch.Tensor], recipe: Recipe) -> byt
     try:
         with TemporaryDirectory() as folder, _quiet():
             whole, simple, made = (Path(folder) / f"{step}.onnx" for step in ("whole", "simple", "made"))
-            whole.write_bytes(content)
+            write_whole(whole, lambda file: file.write(content))
             quantization.quant_pre_process(str(whole), str(simple), skip_symbolic_shape=True)
             quantization.quantize_static(
                 str(simple),
