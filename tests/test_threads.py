@@ -12,7 +12,7 @@ from torch import nn
 
 from smoothcert import InputError, SmoothedClassifier
 from smoothcert.attacks import pgd
-from smoothcert.modules import evaluated
+from smoothcert.modules import evaluated, one_thread
 
 INPUTS = np.random.default_rng(0).random((40, 3, 6, 6)).astype(np.float32)
 
@@ -74,6 +74,26 @@ def test_counts_of_threads_are_those_of_further_draws():
         counts = list(pool.map(lambda _: shared.count(INPUTS[0], 100), range(8)))
     expected = [alone.count(INPUTS[0], 100) for _ in range(8)]
     assert sorted(c.tolist() for c in counts) == sorted(c.tolist() for c in expected)
+
+
+def test_a_thread_that_saw_one_thread_does_not_leave_one_behind():
+    """torch keeps the number in every thread from when that one first asked."""
+
+    def enter():
+        with one_thread():
+            return torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as early:
+            with one_thread():
+                assert early.submit(torch.get_num_threads).result() == 1
+            assert early.submit(enter).result() == 1
+        with ThreadPoolExecutor(1) as late:
+            assert late.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_threads_share_the_number_of_torch_threads(monkeypatch):

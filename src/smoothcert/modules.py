@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import torch
@@ -89,12 +89,21 @@ class _OneThread:
     lock, inside, before = Lock(), 0, 1
 
 
+def _threads_of_a_new_thread() -> int:
+    """As torch is set: a thread that was there before may remember how it was while somebody was inside."""
+    found: list[int] = []
+    new = Thread(target=lambda: found.append(torch.get_num_threads()))
+    new.start()
+    new.join()
+    return found[0]
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """torch with one thread a call; as it was once the last of those inside has left."""
     with _OneThread.lock:
         if _OneThread.inside == 0:
-            _OneThread.before = torch.get_num_threads()
+            _OneThread.before = _threads_of_a_new_thread()
         _OneThread.inside += 1
     torch.set_num_threads(1)
     try:
