@@ -157,6 +157,67 @@ def test_what_is_done_to_the_module_later_changes_nothing():
     assert (anew.pair_constants.max() > 10 * network.pair_constants.max()).all()
 
 
+class _Derived(nn.Module):
+    """Rows that the forward computes, which float32 and float64 do differently."""
+
+    def __init__(self):
+        super().__init__()
+        self.plus, self.minus = nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(3, 2))
+        with torch.no_grad():
+            self.plus[0, 0], self.plus[2] = 0.001, 6.0
+            self.plus[1, 1], self.minus[1, 1] = 5.00001, 5.0
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.plus.exp() - self.minus.exp())
+
+
+def test_constants_are_those_of_the_copy_that_runs():
+    network = LipschitzClassifier(_Derived(), input_shape=(2,), num_classes=3)
+    twin = _Derived().double()
+    rows = (twin.plus.exp() - twin.minus.exp()).detach().numpy()
+    true = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    assert (network.pair_constants >= true).all()
+    assert network.pair_constants == pytest.approx(true, rel=1e-6)
+
+
+class _AsksForItsType(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(1, 2)
+
+    def forward(self, x):
+        return self.last(torch.clamp(x / torch.finfo(x.dtype).eps - 1, -1, 1))
+
+
+def test_the_type_is_that_of_the_copy_that_runs():
+    """In float64 it is steeper by 2²⁹ than in float32."""
+    network = LipschitzClassifier(_AsksForItsType(), input_shape=(1,), num_classes=2)
+    rows = network.model.last.weight.detach().double().numpy()
+    assert network.pair_constants[0, 1] >= abs(rows[0, 0] - rows[1, 0]) * 2.0**52
+
+
+@pytest.mark.parametrize("kind", [np.float64, ">f8", np.longdouble])
+def test_no_input_is_rounded(kind):
+    """In float32 1000 is told apart from its neighbours by 6e-5 only."""
+    network = LipschitzClassifier(linear([[1.0], [0.0]], [-1000.0, 0.0]), input_shape=(1,), num_classes=2)
+    assert network.predict(np.array([1000 + 1e-7], dtype=kind)) == 0
+    assert network.predict(np.array([1000 - 1e-7], dtype=kind)) == 1
+
+
+def test_what_a_hook_reads_is_recorded():
+    original = nn.Sequential(nn.Linear(2, 2))
+    original.gain = nn.Parameter(torch.tensor(1.0))
+    original.register_forward_hook(lambda module, inputs, found: found * original.gain)
+    network, x = LipschitzClassifier(original, input_shape=(2,), num_classes=2), np.array([3.0, -1.0])
+    before, constants = network.certify(x), network.pair_constants
+    with torch.no_grad():
+        original.gain.fill_(-100.0)
+        network.model[0].weight.mul_(10)
+    assert network.predict(x) == before.prediction
+    assert network.certify(x).radius <= before.radius
+    assert (network.pair_constants == constants).all()
+
+
 class _HeadInFloat32(nn.Linear):
     def forward(self, x):
         return nn.functional.linear(x.float(), self.weight.float(), self.bias.float()).to(x.dtype)
@@ -281,7 +342,8 @@ class _Halves(nn.Module):
     ("model", "said"),
     [
         (lambda batch: batch.argmax(axis=1), "layers of a torch module"),
-        (nn.Sequential(nn.Flatten(), _Halves(), nn.Linear(4, 3)), "coarser than float32"),
+        (nn.Sequential(nn.Flatten(), _Halves(), nn.Linear(4, 3)), "does not run in float64"),
+        (nn.Flatten(), "has no weights"),
         (nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.LayerNorm(3)), "divides by a statistic of its own input"),
         (nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).bfloat16(), "bfloat16|coarser"),
     ],

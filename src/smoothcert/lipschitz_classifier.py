@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smoothcert.certificate import Certificate, certificates
 from smoothcert.certification import Care, certify_into
-from smoothcert.certification.bare import ROWS, Bare, exact_copy, exact_scores
+from smoothcert.certification.bare import Bare, exact_scores
 from smoothcert.certification.drawing import OnProgress
 from smoothcert.certification.first_pass import OnRead
 from smoothcert.certification.planning import require_precision
@@ -22,7 +22,8 @@ from smoothcert.checks import check_whole
 from smoothcert.classifier import as_input
 from smoothcert.data import as_dataset
 from smoothcert.errors import InputError
-from smoothcert.lipschitz.constant import NEEDS_LAYERS, Steepness, steepness
+from smoothcert.lipschitz.constant import NEEDS_LAYERS, steepness
+from smoothcert.lipschitz.exact import ROWS, Frozen, exact_copy
 from smoothcert.modules import Model, device_of, evaluated, require_module
 from smoothcert.options import keywords, make
 from smoothcert.plan import Classifier, Plan, Question, Selection, Setting, Tally
@@ -42,8 +43,9 @@ class LipschitzClassifier:
         R = min_j (f_k(x) − f_j(x) − 2A) / K_kj,
 
     A an allowance for rounding (`certification.bare`). `K_kj = L′ ‖w_k − w_j‖` where the last layer is linear with rows
-    w, and L′ the product of all before it; otherwise √2 times the product of all layers. The network is copied as it is
-    now: what is done to the module afterwards changes nothing here.
+    w, and L′ the product of all before it; otherwise √2 times the product of all layers. Weights are copied now, and
+    when it is first asked the graph is recorded with all that it reads: what is done to the module afterwards changes
+    nothing here.
 
     It pays for networks that are trained to have small constants; for others R is hardly above 0, and noise is better.
     """
@@ -65,7 +67,7 @@ class LipschitzClassifier:
     @property
     def pair_constants(self) -> NDArray[np.float64]:
         """`K_kj` (c, c), proved; 0 where k = j."""
-        return self._steepness.pairs.copy()
+        return self._proved.steepness.pairs.copy()
 
     def certify(self, x: Any) -> Certificate:
         """The radius around x within which the network provably keeps its class."""
@@ -75,8 +77,7 @@ class LipschitzClassifier:
         """One certificate for each of xs."""
         identity = self._engines.open().identity
         require_precision(Question.without_noise(), identity)
-        module, proved = require_module(self.model, NEEDS_LAYERS), self._steepness
-        found = map(Bare(module, self._twin, self._engines.open(), proved), self._batches(xs))
+        found = map(self._proved, self._batches(xs))
         claims = [answers.claim(0, row) for answers in found for row in range(len(answers.radii))]
         nothing = np.zeros((len(claims), self.num_classes), dtype=np.int64)
         tally = Tally(nothing, nothing, np.zeros(len(claims)), claims=claims)
@@ -108,18 +109,18 @@ class LipschitzClassifier:
 
     def predict_batch(self, xs: Sequence[Any]) -> list[int]:
         """`predict` for each of xs."""
-        return [int(k) for batch in self._batches(xs) for k in exact_scores(self._twin, batch).argmax(axis=1)]
+        twin, device = self._proved.twin, self._proved.engine.device
+        return [int(k) for batch in self._batches(xs) for k in exact_scores(twin, device, batch).argmax(axis=1)]
 
     @cached_property
-    def _twin(self) -> torch.nn.Module:
-        return exact_copy(require_module(self.model, NEEDS_LAYERS), self.input_shape)
-
-    @cached_property
-    def _steepness(self) -> Steepness:
-        proved = steepness(self.model, self.input_shape)
+    def _proved(self) -> Bare:
+        """The network and what is proved of it, both from one copy at one time."""
+        module = require_module(self.model, NEEDS_LAYERS)
+        twin = exact_copy(module, self.input_shape)
+        proved = steepness(twin, self.input_shape)
         if len(proved.pairs) != self.num_classes:
             raise InputError(f"the model returns {len(proved.pairs)} scores: pass `num_classes` {len(proved.pairs)}.")
-        return proved
+        return Bare(module, Frozen.of(twin, self.input_shape), self._engines.open(), proved)
 
     def _batches(self, xs: Sequence[Any]) -> Iterator[list[NDArray[Any]]]:
         arrays = [_exact(x) for x in xs]
@@ -145,5 +146,7 @@ def _copied(module: torch.nn.Module) -> torch.nn.Module:
 def _exact(x: Any) -> NDArray[Any]:
     """x as it is: float64 is not rounded, which would move it."""
     array = as_input(x).array
-    raw = x if isinstance(x, Input) else np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
-    return raw if isinstance(raw, np.ndarray) and raw.dtype == np.float64 else array
+    if isinstance(x, Input):
+        return array
+    raw = np.asarray(x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+    return raw.astype(np.float64) if raw.dtype.kind == "f" and raw.dtype.itemsize > 4 else array

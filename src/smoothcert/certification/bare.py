@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.certification.drawing import OnProgress
-from smoothcert.errors import InputError, RunError
+from smoothcert.errors import RunError
 from smoothcert.lipschitz.constant import NEEDS_LAYERS, Steepness
-from smoothcert.lipschitz.tripwire import doubled, points
-from smoothcert.modules import as_weights, evaluated, require_module
+from smoothcert.lipschitz.exact import ROWS, exact_copy
+from smoothcert.modules import as_weights, require_module
 from smoothcert.radii.margin import margins
 from smoothcert.sampling.blocks import Claim, Input
 from smoothcert.sampling.engines import Engine, Engines
+from smoothcert.sampling.engines.module import Network
 from smoothcert.store.file import RunFile
-
-ROWS = 32
-"""Inputs whose scores are computed together."""
 
 ROUNDING = 8
 """How many times the rounding that is measured at an input, or expected of so many operations, is allowed for."""
@@ -56,25 +54,25 @@ class Bare:
     """
 
     module: torch.nn.Module
-    twin: torch.nn.Module
+    twin: Network
     engine: Engine
     steepness: Steepness
 
     @classmethod
     def of(cls, engines: Engines, shape: tuple[int, ...], steepness: Steepness) -> Bare:
-        """A module that cannot be run in float64 is refused."""
+        """The constants must be those of the copy in float64."""
         module = require_module(engines.model, NEEDS_LAYERS)
         return cls(module, exact_copy(module, shape), engines.open(), steepness)
 
     def __call__(self, xs: Sequence[NDArray[Any]]) -> Answers:
         """Each of the inputs, in whatever floating type, is a row of the batch."""
         before = perf_counter()
-        exact = exact_scores(self.twin, xs)
+        exact = exact_scores(self.twin, self.engine.device, xs)
         with self.engine.ready():
             rounded = self.engine(as_weights(self.module, torch.from_numpy(np.stack(xs)))).double().cpu().numpy()
         if not np.isfinite(rounded).all():
             raise RunError(NOT_FINITE)
-        expected = len(list(self.twin.modules())) * EPS * np.abs(exact).max(axis=1)
+        expected = len(list(self.module.modules())) * EPS * np.abs(exact).max(axis=1)
         allowance = ROUNDING * np.maximum(np.abs(rounded - exact).max(axis=1), expected)
         classes = exact.argmax(axis=1)
         radii = margins(exact, classes, self.steepness.pairs, allowance, EPS_FAR * self.steepness.scores)
@@ -84,22 +82,10 @@ class Bare:
 NOT_FINITE = "the model returned scores that are NaN or infinite: repair the model first."
 
 
-def exact_copy(module: torch.nn.Module, shape: tuple[int, ...]) -> torch.nn.Module:
-    """The network in float64."""
-    evaluating = evaluated(module)
-    twin = doubled(evaluating, points(evaluating, shape))
-    if twin is None:
-        raise InputError(
-            "the model does not run in float64, in which it is certified without noise: let it compute in the type of "
-            "its input from end to end."
-        )
-    return twin
-
-
-def exact_scores(twin: torch.nn.Module, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+def exact_scores(twin: Network, device: torch.device, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """The scores (m, c) of the network in float64; such that are not finite are refused."""
     with torch.no_grad():
-        found: NDArray[np.float64] = twin(as_weights(twin, torch.from_numpy(np.stack(xs)).double())).cpu().numpy()
+        found: NDArray[np.float64] = twin(torch.from_numpy(np.stack(xs)).to(device, torch.float64)).cpu().numpy()
     if not np.isfinite(found).all():
         raise RunError(NOT_FINITE)
     return found

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from smoothcert.checks import less_error
 from smoothcert.data import Dataset
 from smoothcert.errors import InputError, RunError
-from smoothcert.lipschitz.constant import check_source, steepness
+from smoothcert.lipschitz.constant import NEEDS_LAYERS, check_source, steepness
+from smoothcert.lipschitz.exact import exact_copy
 from smoothcert.modules import Model, batch_statistics, require_module
 from smoothcert.options import AUTO
 from smoothcert.plan import Classifier, Plan, Question, Setting, differences
+from smoothcert.plan.draws import NoDraws
 from smoothcert.plan.question import LOCAL, PRODUCT
 from smoothcert.plan.slopes import Kept, kept
 from smoothcert.sampling.blocks import Input
@@ -115,7 +117,8 @@ def constants_of(question: Question, model: Model, x: NDArray[np.float32]) -> tu
     known = question.lipschitz
     check_source(known, model)
     if known == PRODUCT:
-        proved = steepness(model, x.shape)
+        bare = isinstance(question.draws, NoDraws)
+        proved = steepness(exact_copy(require_module(model, NEEDS_LAYERS), x.shape) if bare else model, x.shape)
         return proved.scores, kept(proved.pairs)
     return (None if known is None or known == LOCAL else float(known)), ()
 
