@@ -137,10 +137,10 @@ def test_the_cost_alone_is_asked_for_in_python():
     smoothed = SmoothedClassifier(module(), sigma=0.3, num_classes=3, batch=50, seed=0)
     data = [(x, 0) for x in IMAGES]
     cost = smoothed.cost(data, n=1_000, limit=10)
-    assert (cost.inputs, cost.draws, cost.most, cost.by_radii) == (10, 11_000, 11_000, 1_500)
+    assert (cost.inputs, cost.draws, cost.most, cost.by_radii) == (10, 11_000, 11_000, 11_000)
     assert cost.seconds == cost.draws / cost.rate > 0
     adaptive = smoothed.cost(data, radii=[0.1], max_n=100_000)
-    assert (adaptive.draws, adaptive.most, adaptive.by_radii) == (24 * 5_100, 24 * 100_100, None)
+    assert (adaptive.draws, adaptive.most, adaptive.by_radii) == (24 * 1_600, 24 * 100_100, None)
 
 
 @pytest.mark.parametrize(

@@ -233,13 +233,13 @@ def test_a_network_that_leaves_float64_on_the_way_is_refused():
 def test_torch_set_to_shorter_products_is_refused_each_time():
     network = LipschitzClassifier(linear([[1.0, 0.0], [0.0, 1.0]]), input_shape=(2,), num_classes=2)
     network.certify([1.0, 0.0])
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
     try:
         with pytest.raises(InputError, match="whose steps no Lipschitz constant bounds"):
             network.certify([1.0, 0.0])
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 def test_a_module_in_float64_is_certified_too():

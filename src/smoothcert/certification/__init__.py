@@ -92,10 +92,11 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
             stack.enter_context(machine)
         file = stack.enter_context(RunFile.open_to_write(path))
         stack.enter_context(before_leaving(file.commit))
-        if file.plan is None:
+        if file.plan is None or (earlier is None and not file.declares(plan)):
             raise RunError(f"{path} was replaced meanwhile: run the same command again.")
-        refuse_another(file.plan, plan, path)
-        plan = as_stored(file.plan, plan, path)
+        if earlier is not None:
+            refuse_another(file.plan, plan, path)
+            plan = as_stored(file.plan, plan, path)
         try:
             if earlier is None:
                 keep_network(path, plan, engines)

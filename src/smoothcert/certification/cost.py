@@ -8,7 +8,7 @@ from datetime import timedelta
 from time import perf_counter
 
 from smoothcert.plan import FixedN, Plan
-from smoothcert.plan.draws import SAVES
+from smoothcert.plan.draws import TYPICAL
 from smoothcert.sampling.blocks import BLOCK, Block, Input, Phase
 from smoothcert.sampling.choice import ThisProcess
 from smoothcert.sampling.executor import Job
@@ -33,7 +33,7 @@ class Cost:
     def of(cls, plan: Plan, rate: float | None) -> Cost:
         """The cost of what is asked."""
         inputs, n0, draws = plan.selection.total, plan.question.n0, plan.question.draws
-        by_radii = inputs * (n0 + draws.most // SAVES) if isinstance(draws, FixedN) else None
+        by_radii = inputs * (n0 + min(TYPICAL, draws.most)) if isinstance(draws, FixedN) else None
         return cls(inputs, inputs * (n0 + draws.expected), inputs * (n0 + draws.most), rate, by_radii)
 
     @property

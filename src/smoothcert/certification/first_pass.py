@@ -156,9 +156,10 @@ def _doubts_of_classes(classes: tuple[str, ...] | None, num_classes: int) -> lis
     if classes is None:
         return []
     if len(classes) != num_classes:
+        some = f"{len(classes)} class{'es' * (len(classes) > 1)}"
         return [
-            f"the data have {len(classes)} classes and the model {num_classes}: are their numbers the model's? For a "
-            f"folder, `classes` names the model's order."
+            f"the data have {some} and the model {num_classes}: are their numbers the model's? For a folder, `classes` "
+            f"names the model's order."
         ]
     numbers = [int(name) for name in classes if name.isascii() and name.isdigit()]
     if len(numbers) == len(classes) and numbers != sorted(numbers):

@@ -21,7 +21,8 @@ class Meter:
 
     def __init__(self, what: str, unit: str = "draws") -> None:
         self.what, self.unit, self.started, self.printed = what, unit, monotonic(), monotonic()
-        self.done_before = 0.0
+        self.done_before = self.done = 0.0
+        self.end = self.started
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -48,8 +49,10 @@ class Meter:
             return
         elapsed = max(now - self.started, 1e-3)
         text = f"{draws / elapsed:,.0f} {self.unit}/s"
-        if done > self.done_before:
-            text += f", {timedelta(seconds=round(elapsed * (1 - done) / (done - self.done_before)))} left"
+        if done > max(self.done, self.done_before):
+            self.done, self.end = done, now + elapsed * (1 - done) / (done - self.done_before)
+        if self.done > self.done_before:  # while one input takes long, what is left runs down to nothing, not up
+            text += f", {timedelta(seconds=round(max(self.end - now, 0.0)))} left"
         self.bar.update(self.task, completed=done, rate=text)
         if self.bar.disable and now - self.printed > LINE_SECONDS:
             self.printed = now

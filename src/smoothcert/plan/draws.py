@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 ADAPTIVE = "adaptive"
 PANEL = "Adaptive sampling"
-SAVES = 20
-"""How many times fewer draws than max_n an input takes on average where radii decide; to estimate the time of a run."""
+SAVES, TYPICAL = 20, 1_500
+"""To estimate the time of a run: how many times fewer draws than max_n an input takes on average where a width decides,
+and how many it takes where radii do (docs/adaptive.md)."""
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -125,6 +126,10 @@ class UntilRadii(_Sequential):
             raise InputError(f"radii must be a list of numbers, got {self.radii!r}.")
         keep(self, radii=tuple(check_number("a radius", r) for r in self.radii))
         super().__post_init__()
+
+    @property
+    def expected(self) -> int:
+        return min(TYPICAL, self.max_n)
 
     def of_labels(self, sigma: float, level: float) -> SequentialPlan:
         return SequentialPlan(sigma, self.radii, None, level, self.max_n, self.futility)

@@ -56,14 +56,18 @@ def headline(contents: Contents, sheets: Sheets | None) -> tuple[str, list[str]]
 
 
 def headline_radius(curves: Sequence[Curve], contents: Contents) -> float:
-    """The largest radius at which half of the inputs of a curve are certified, or else the smallest of the table.
+    """The largest radius at which half of the inputs of a curve are certified, or else as many as at the smallest.
 
     It is one that was asked for, of the runs or of the report, or else one that a person would choose.
     """
     half = max(float(np.sort(c.won)[len(c.won) // 2]) for c in curves)
     asked = all(c.run.plan.radii for c in curves) or not np.array_equal(contents.radii, table_radii(contents.curves))
     reached = [r for r in (contents.radii.tolist() if asked else PREFERRED) if r <= half]
-    return float(max(reached, default=contents.radii[0]))
+    if reached:
+        return float(max(reached))
+    counts = [max(int((c.won >= r).sum()) for c in curves) for r in contents.radii]
+    alike = [r for r, count in zip(contents.radii, counts, strict=True) if count == counts[0] > 0]
+    return float(max(alike, default=contents.radii[0]))
 
 
 def claimed(contents: Contents) -> list[Curve]:

@@ -26,7 +26,7 @@ from smoothcert.sampling.separation import fault
 
 logger = logging.getLogger(__name__)
 FOLDED = ("torch+folded", "torch+folded+channels-last")
-UNMEASURED = "engine torch: too few draws to measure others"
+UNMEASURED = "engine torch: the run is too short to measure others"
 FEW = 20
 """Batches of which two, to measure one, take a tenth."""
 

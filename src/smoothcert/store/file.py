@@ -189,6 +189,10 @@ class RunFile:
         self._write_meta({"plan": schema.to_json(plan), "info": schema.to_json(info)})
         self.plan = plan
 
+    def declares(self, plan: Plan) -> bool:
+        """Is this the plan that was written, to the letter?"""
+        return self._meta.get("plan") == schema.to_json(plan)
+
     def reject(self, reason: str | None) -> None:
         """Writes why the votes certify nothing, or with None that they do."""
         meta = {key: value for key, value in self._meta.items() if key != "rejected"}

@@ -177,6 +177,10 @@ def _export(module: torch.nn.Module, shape: torch.Size, free: dict[int, Any] | N
             )
         assert program is not None
         content: bytes = program.model_proto.SerializeToString()
+    except ImportError as error:
+        raise InputError(
+            f"ONNX Runtime, often the fastest, needs {error.name}: pip install 'smoothcert[onnx]'"
+        ) from error
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"the model cannot be exported to ONNX ({reason}): use engine torch.") from error
