@@ -25,12 +25,12 @@ class Classifier:
     """
 
     sigma: float = option(help="Standard deviation of the noise, in units of the input.")
-    num_classes: int = option(help="Classes; found from the model's scores unless given.", panel="Model and engine")
+    num_classes: int = option(help="Number of classes; commands count the model's scores.", panel="Model and engine")
     noise: str = option(
-        "gaussian", help="grid or gaussian; grid for 8-bit images and digits unless given.", panel=NOISE
+        "gaussian", help="grid or gaussian; commands take grid for 8-bit images and digits.", panel=NOISE
     )
     levels: int | None = option(
-        None, help="Steps of the grid per unit of the input; the data's own unless given.", panel=NOISE
+        None, help="Steps of the grid per unit of the input; commands take the data's own.", panel=NOISE
     )
     votes: Duels | Labels | Margins | Softmax | Sparsemax | Hardmax = named(
         *KINDS,
