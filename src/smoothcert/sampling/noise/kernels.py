@@ -2,7 +2,8 @@
 
 Numba compiles for the processor at hand and keeps the result beside this file, or in the user's cache. It neither
 reorders nor contracts floating-point operations. Lanes, one a counter, let vector instructions work on several rows at
-once; values are put in their places, and added to the input, last.
+once; values are put in their places, and added to the input, last. Loops go over slices from 0 on, and have look-ups in
+a loop of their own: a place that might be counted from the end, or a look-up, keeps a loop from vector instructions.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def gaussian(keys: Words, spans: Any, centres: Floats, sigma: np.float32, table:
     counters = (size + 3) // 4
     extra = (size + 7) // 8
     lanes, words, more = np.empty((6, LANES), np.uint32), np.empty(4 * LANES, np.uint32), np.empty(4, np.uint32)
-    values = np.empty(4 * LANES, np.float32)
+    values, segments = np.empty(4 * LANES, np.float32), np.empty(4 * LANES, np.int32)
     at_once = max(1, LANES // counters)
     for top in range(0, rows, at_once):
         count = min(at_once, rows - top)
@@ -57,7 +58,7 @@ def gaussian(keys: Words, spans: Any, centres: Floats, sigma: np.float32, table:
             n = count * width
             _name_rows(lanes, names, top, count, place, width)
             _philox(lanes, n, words)
-            if _normals(words, values, 4 * n, table) < _TAIL:
+            if _normals(words, values, segments, 4 * n, table) < _TAIL:
                 for i in range(4 * n):
                     if np.int32(words[i]) & _U < _TAIL:
                         v = i // n * counters + place + i % width
@@ -70,8 +71,10 @@ def gaussian(keys: Words, spans: Any, centres: Floats, sigma: np.float32, table:
                 c = which[r]
                 for k in range(4):
                     first, start = k * counters + place, k * n + (r - top) * width
-                    for i in range(min(width, size - first)):
-                        out[r, first + i] = centres[c, first + i] + sigma * values[start + i]
+                    stop = min(first + width, size)
+                    centre, drawn, noisy = centres[c, first:stop], values[start:], out[r, first:stop]
+                    for i in range(stop - first):
+                        noisy[i] = centre[i] + sigma * drawn[i]
 
 
 @compiled
@@ -83,8 +86,9 @@ def grid(keys: Words, spans: Any, centres: Floats, levels: np.float32, table: An
     counters = (size + 7) // 8
     pairs = (size + 1) // 2
     reach = len(edges) // 2
-    lanes, words, more = np.empty((6, LANES), np.uint32), np.empty(4 * LANES, np.uint32), np.empty(4 * LANES, np.uint32)
-    values, unsettled = np.empty(8 * LANES, np.float32), np.empty(8 * LANES, np.int64)
+    lanes, words = np.empty((6, LANES), np.uint32), np.empty(4 * LANES, np.uint32)
+    others, more = np.empty((6, LANES), np.uint32), np.empty(4 * LANES, np.uint32)
+    cells, values, unsettled = np.empty(LANES, np.uint32), np.empty(LANES, np.float32), np.empty(LANES, np.int64)
     at_once = max(1, LANES // counters)
     for top in range(0, rows, at_once):
         count = min(at_once, rows - top)
@@ -93,28 +97,31 @@ def grid(keys: Words, spans: Any, centres: Floats, levels: np.float32, table: An
             n = count * width
             _name_rows(lanes, names, top, count, place, width)
             _philox(lanes, n, words)
-            left = _settle(words, values, 4 * n, settled, unsettled)
-            for begin in range(0, left, LANES):
-                m = min(LANES, left - begin)
-                for j in range(m):
-                    i = unsettled[begin + j]
-                    _name(lanes, j, names, top + i % n // width, (i // n * counters + place + i % width) % pairs, 1)
-                _philox(lanes, m, more)
-                for j in range(m):
-                    i = unsettled[begin + j]
-                    cell = words[i] & _HALF if i < 4 * n else words[i - 4 * n] >> _SHIFT
-                    pair = j if i // n * counters + place + i % width < pairs else 2 * m + j
-                    word = np.uint64(cell) << _48 | np.uint64(more[pair]) << _16 | np.uint64(more[pair + m]) >> _16
-                    k = lowest[cell]
-                    while k < len(edges) and edges[k] <= word:
-                        k += 1
-                    values[i] = np.float32(k - reach)
-            for r in range(top, top + count):
-                c = which[r]
-                for k in range(8):
-                    first, start = k * counters + place, k * n + (r - top) * width
-                    for i in range(min(width, size - first)):
-                        out[r, first + i] = (centres[c, first + i] + values[start + i]) / levels
+            for k in range(8):
+                first = k * counters + place
+                _halves(words[k % 4 * n : (k % 4 + 1) * n], k // 4, cells)
+                left = _settle(cells[:n], settled, values, unsettled)
+                _name_others(lanes, unsettled[:left], k * counters, pairs, others)
+                _philox(others, left, more)
+                for j in range(left):
+                    i = unsettled[j]
+                    pair = j if k * counters + lanes[0, i] < pairs else 2 * left + j
+                    word = (
+                        np.uint64(cells[i]) << _48 | np.uint64(more[pair]) << _16 | np.uint64(more[pair + left]) >> _16
+                    )
+                    draw = lowest[cells[i]]
+                    while draw < len(edges) and edges[draw] <= word:
+                        draw += 1
+                    values[i] = np.float32(draw - reach)
+                stop = min(first + width, size)
+                for r in range(count):
+                    centre, drawn, noisy = (
+                        centres[which[top + r], first:stop],
+                        values[r * width :],
+                        out[top + r, first:stop],
+                    )
+                    for i in range(stop - first):
+                        noisy[i] = (centre[i] + drawn[i]) / levels
 
 
 @compiled
@@ -167,20 +174,21 @@ def _philox(lanes: Words, n: int, words: Words) -> None:
 
 
 @compiled
-def _normals(words: Words, values: Floats, n: int, table: Any) -> Any:
+def _normals(words: Words, values: Floats, segments: Any, n: int, table: Any) -> Any:
     """`inverse.normals`, as if none took more bits; returns the smallest u."""
     a, b, c = table
     least = _NONE
     for i in range(n):
-        word = np.int32(words[i])
-        u = word & _U
+        u = np.int32(words[i]) & _U
         least = min(least, u)
         segment = np.float32(u).view(np.int32) >> _SEGMENT
-        start = np.int32(segment << _SEGMENT).view(np.float32)
-        t = np.float32(u - np.int32(start))
-        j = np.uint64(max(segment - _FIRST, np.int32(0)))
-        z = np.float32(a[j] + t * (b[j] + t * c[j]))
-        values[i] = np.int32(z.view(np.int32) ^ (word & _SIGN)).view(np.float32)
+        values[i] = np.float32(u - np.int32(np.int32(segment << _SEGMENT).view(np.float32)))
+        segments[i] = max(segment - _FIRST, np.int32(0))
+    for i in range(n):
+        j = np.uint64(segments[i])
+        values[i] = a[j] + values[i] * (b[j] + values[i] * c[j])
+    for i in range(n):
+        values[i] = np.int32(np.float32(values[i]).view(np.int32) ^ (np.int32(words[i]) & _SIGN)).view(np.float32)
     return least
 
 
@@ -197,17 +205,32 @@ def _tail(word: Any, e: Any, table: Any) -> Any:
 
 
 @compiled
-def _settle(words: Words, values: Floats, n: int, settled: Any, unsettled: Any) -> int:
-    """The draws that the lower halves of n words settle, then those of the upper; returns how many are left."""
+def _halves(words: Words, upper: int, cells: Words) -> None:
+    """The lower or the upper halves of words."""
+    shift = np.uint32(16 * upper)
+    for i in range(len(words)):
+        cells[i] = words[i] >> shift & _HALF
+
+
+@compiled
+def _settle(cells: Words, settled: Any, values: Floats, unsettled: Any) -> int:
+    """The draws that 16 bits settle; returns how many are left, which `unsettled` begins with."""
     left = 0
-    for i in range(n):
-        k = settled[words[i] & _HALF]
-        values[i] = np.float32(k)
+    for i in range(len(cells)):
+        draw = settled[cells[i]]
+        values[i] = np.float32(draw)
         unsettled[left] = i
-        left += k == OPEN
-    for i in range(n):
-        k = settled[words[i] >> _SHIFT]
-        values[n + i] = np.float32(k)
-        unsettled[left] = n + i
-        left += k == OPEN
+        left += draw == OPEN
     return left
+
+
+@compiled
+def _name_others(lanes: Words, which: Any, first: int, pairs: int, others: Words) -> None:
+    """Lanes for the second part of the bits of some values."""
+    for j in range(len(which)):
+        i = which[j]
+        value = first + lanes[0, i]
+        others[0, j] = value - pairs if value >= pairs else value
+        others[1, j] = lanes[1, i] + 1
+        for word in range(2, 6):
+            others[word, j] = lanes[word, i]
