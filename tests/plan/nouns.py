@@ -1,5 +1,7 @@
 """Plans of all kinds, for hypothesis."""
 
+import dataclasses
+
 from hypothesis import strategies as st
 
 from smoothcert import Duels, FixedN, Labels, Margins, Question, Softmax, Sparsemax, UntilRadii, UntilWidth
@@ -54,12 +56,21 @@ def may_be_asked(plan):
     return not (isinstance(plan.classifier.votes, Margins) and isinstance(plan.question.draws, UntilWidth))
 
 
+def with_constant(plan, constant):
+    """A constant is there where one is proved, or given, and then it is that one."""
+    proved, given = plan.question.lipschitz == "product", plan.question.source == "given"
+    return dataclasses.replace(plan, constant=constant if proved else plan.question.lipschitz if given else None)
+
+
 plans = st.builds(
-    Plan,
-    classifier=classifiers,
-    question=questions,
-    setting=settings,
-    selection=selections,
-    noise_error=st.floats(0, 1e-7),
-    constant=st.none() | numbers,
-).filter(may_be_asked)
+    with_constant,
+    st.builds(
+        Plan,
+        classifier=classifiers,
+        question=questions,
+        setting=settings,
+        selection=selections,
+        noise_error=st.floats(0, 1e-7),
+    ).filter(may_be_asked),
+    constant=numbers,
+)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import InputError, RunError, SmoothedClassifier, open_run
+from smoothcert import InputError, RunError, SmoothedClassifier, Softmax, open_run
 from smoothcert.certification import Care, certify_into
 from smoothcert.data import as_dataset
 from smoothcert.lipschitz_classifier import SETTING
@@ -96,6 +96,20 @@ def test_the_error_of_the_noise_is_not_taken_from_a_file(tmp_path):
     forge(path, ("DELETE FROM votes WHERE position > 2", ()), noise_error=0.0)
     with pytest.raises(RunError, match="a damaged plan"):
         smoothed.certify_dataset(GridItems(), out=path, n=100)
+
+
+@pytest.mark.parametrize("asked", ["local", 2.0], ids=["estimated", "given"])
+@pytest.mark.parametrize(
+    "forged", [{"constant": 1e-3}, {"pairs": [[1e-3] * 3]}], ids=["another constant", "constants of pairs"]
+)
+def test_a_plan_that_contradicts_itself(tmp_path, asked, forged):
+    """An estimate beside a constant would be read as proved by it."""
+    smoothed = SmoothedClassifier(network(), sigma=0.25, num_classes=3, votes=Softmax(1.0), seed=0, engine="torch")
+    path = smoothed.certify_dataset(Items(), out=tmp_path / "run.smoothcert", n=100, lipschitz=asked).path
+    assert len(open_run(path).certificates()) == 6
+    forge(path, **forged)
+    with pytest.raises(RunError, match="a damaged plan"):
+        open_run(path)
 
 
 class GridItems(Items):

@@ -32,7 +32,7 @@ from smoothcert.plan.kinds import (
     Softmax,
     Sparsemax,
 )
-from smoothcert.plan.question import Question
+from smoothcert.plan.question import PRODUCT, Question
 from smoothcert.plan.selection import Selection
 from smoothcert.plan.setting import Cluster, Setting
 from smoothcert.plan.slopes import Kept, Slopes, between
@@ -67,6 +67,8 @@ class Plan:
             raise ValueError("a number out of range")
         if self.local_of not in (SCORES, SHARES):
             raise ValueError("local constants of neither scores nor shares")
+        if self.question.source != PRODUCT and (self.pairs or self.constant not in (None, self.question.lipschitz)):
+            raise ValueError("constants that nothing proved, and nobody gave")
         between(self.pairs, self.classifier.num_classes)
         less_error(self.question.alpha, self.noise_error)
 
