@@ -24,6 +24,13 @@ def shared_data():
     return folder
 
 
+def pytest_itemcollected(item):
+    """Tests that share what their module makes once stay in one process, so that it is made once."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    if any(fixture.scope == "module" for found in fixtures for fixture in found):
+        item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+
+
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):  # one of several processes
         session.config.workeroutput["survived"] = dict(SURVIVED)

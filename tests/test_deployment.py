@@ -104,7 +104,7 @@ def test_commands_deploy_what_they_certified(data, tmp_path, monkeypatch, votes,
     monkeypatch.syspath_prepend(str(tmp_path))
     what = ["divided_model:Divided", data.name]
     width = ["--width", "1"] if votes == "margins" else []
-    how = ["--sigma", "0.5", "--votes", votes, *width, "--noise", "gaussian"]
+    how = ["--sigma", "0.5", "--votes", votes, *width, "--noise", "gaussian", "--seed", "0"]
 
     def command(*arguments):
         result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)

@@ -391,7 +391,7 @@ def test_every_corner_of_the_counts_has_a_finite_answer(n: int, alpha: float) ->
 def test_ten_million_draws_come_close_to_the_true_margin(shares: tuple[float, float], alpha: float) -> None:
     n, true = 10_000_000, float(special.ndtri(shares[0]) - special.ndtri(shares[1]))
     t = float(pairwise_margin(round(shares[0] * n), round(shares[1] * n), n, alpha))
-    assert max(true - 0.05, 0) <= t <= true
+    assert max(true - 0.06, 0) <= t <= true
 
 
 def test_arrays_broadcast_and_bad_counts_are_refused() -> None:

@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from faults.injection import DAMAGING, FAULTS, PLANS, RUNNERS, Scene, certify, facts
+from faults.injection import DAMAGING, FAILED, FAULTS, PLANS, RUNNERS, Child, FileSizeLimit, Scene, certify, facts
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store.doctor import diagnose
 from survived import SURVIVED
@@ -34,6 +34,16 @@ def test_nothing_is_lost(tmp_path, whole, fault, plan, runner, seed):
         struck = FAULTS[fault](scene)
         assert facts(resumed(scene, may_be_damaged=fault in DAMAGING)) == whole[plan]
     SURVIVED[fault] += struck
+
+
+def test_a_file_whose_log_had_no_room_left_stands_alone(tmp_path):
+    """The votes fit into the file, and that it is no longer being written does not fit into the log."""
+    with ExitStack() as undo:
+        scene = Scene(tmp_path / "run.smoothcert", "fixed", "one process", random.Random(0), undo)
+        assert Child(scene, FileSizeLimit(45_000)).code == FAILED
+    assert [path.name for path in tmp_path.iterdir()] == ["run.smoothcert"]
+    assert len(open_run(scene.path)) > 0
+    certify(scene.path, "fixed")
 
 
 def resumed(scene, may_be_damaged):

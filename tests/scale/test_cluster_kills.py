@@ -111,7 +111,7 @@ def test_cifar10_with_a_node_killed_twice(nodes, shared_data, tmp_path, changes)
     torch.set_num_threads(1)
     weights = ROOT / "experiments/models/cifar_small-noise0.50.safetensors"
     model, data = load_model("cifar_small", weights=weights, device="cpu"), shared_data / "cifar10/test.parquet"
-    plan = {"sigma": 0.5, "noise": "grid", "skip": 1_000, "batch": 100, **changes}
+    plan = {"sigma": 0.5, "noise": "grid", "skip": 1_000, "batch": 100, "seed": 0, **changes}
     whole = interruptible.certify_dataset(model, data, out=tmp_path / "whole.smoothcert", **plan)
     killed = []
     with nodes.added(2) as there:
@@ -148,7 +148,7 @@ def test_a_model_that_no_worker_survives_is_not_tried_for_ever(nodes, monkeypatc
 @pytest.mark.slow
 def test_ctrl_c_ends_everything_it_started(tmp_path):
     command = [sys.executable, "-m", "smoothcert", "certify", "digits_cnn", "digits", "--sigma", "0.25"]
-    command += ["--batch", "100", "--limit", "40", "--n", "10000", "--out", "run.smoothcert"]
+    command += ["--batch", "100", "--limit", "40", "--n", "10000", "--seed", "0", "--out", "run.smoothcert"]
     path = tmp_path / "run.smoothcert"
     process = subprocess.Popen(
         [*command, "--workers", "2"],

@@ -145,12 +145,11 @@ class RunFile:
             if self._used:
                 self._require_in_place()
         finally:
-            if self._held.named:
-                empty_log(self._db)
+            log_is_empty = self._held.named and empty_log(self._db)
             self._db.close()
             if self._unwanted and self._held.in_place:
                 self._held.path.unlink()
-            self._held.release(self._used)
+            self._held.release(self._used, log_is_empty)
 
     def settle(self) -> None:
         """Brings what was committed into the one plain file, before it is closed and moved; there may be no room."""

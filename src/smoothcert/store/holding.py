@@ -148,7 +148,7 @@ class Hold:
         """Does it have any name?"""
         return os.fstat(self._descriptor).st_nlink > 0
 
-    def release(self, used: bool) -> None:
+    def release(self, used: bool, log_is_empty: bool = False) -> None:
         """Lets others write, once SQLite has closed the file; one whose log is in it is a plain file again.
 
         A file that was made and not used goes again. So does the log of one that is gone, or that was moved with all
@@ -161,7 +161,7 @@ class Hold:
         for path in (*leftover, *unused):
             with suppress(OSError):
                 path.unlink()
-        if self._keeps_log and not log.exists() and not self._header.parted:
+        if self._keeps_log and not log.exists() and (log_is_empty or not self._header.parted):
             with suppress(RunError):
                 self._write_mode(with_log=False)
         os.close(self._descriptor)
@@ -192,11 +192,15 @@ def commit_first(connection: sqlite3.Connection) -> None:
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:
-    """Puts the log into the file, unless somebody reads it or there is no room; closed, it has none then."""
+    """Puts the log into the file, unless somebody reads it or there is no room; closed, it has none then.
+
+    That the file stands alone goes to the log first, unless that has no room even for this.
+    """
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA busy_timeout = 0")
-        if connection.execute("PRAGMA application_id").fetchone()[0] == schema.WRITING:
-            connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        with suppress(sqlite3.Error):
+            if connection.execute("PRAGMA application_id").fetchone()[0] == schema.WRITING:
+                connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
     return False
 

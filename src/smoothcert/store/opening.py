@@ -172,11 +172,14 @@ class Header(bytes):
         return self[19:20] == b"\2"
 
     def in_mode(self, with_log: bool) -> bytes:
-        """The same with a log or without, and one more change counted."""
+        """The same with a log or without, and one more change counted; without, it says that it stands alone."""
         changes, same = (int.from_bytes(self[at : at + 4], "big") for at in (24, 92))
         mode = bytes([1 + with_log] * 2)
         counts = (((count + 1) % (1 << 32)).to_bytes(4, "big") for count in (changes, same))
-        return self[:18] + mode + self[20:24] + next(counts) + self[28:92] + next(counts) + self[96:]
+        name = self[68:72] if with_log else schema.APPLICATION_ID.to_bytes(4, "big")
+        return (
+            self[:18] + mode + self[20:24] + next(counts) + self[28:68] + name + self[72:92] + next(counts) + self[96:]
+        )
 
     @property
     def parted(self) -> bool:
