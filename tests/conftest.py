@@ -26,8 +26,8 @@ def shared_data():
 
 def pytest_itemcollected(item):
     """Tests that share what their module makes once stay in one process, so that it is made once."""
-    fixtures = item._fixtureinfo.name2fixturedefs.values()
-    if any(fixture.scope == "module" for found in fixtures for fixture in found):
+    fixtures = [fixture for found in item._fixtureinfo.name2fixturedefs.values() for fixture in found]
+    if any(f.scope == "module" for f in fixtures) and not item.get_closest_marker("xdist_group"):
         item.add_marker(pytest.mark.xdist_group(item.module.__name__))
 
 

@@ -166,9 +166,9 @@ def sweep(count, part=0, parts=1):
     return bounded, refused, exceeded
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_no_jacobian_of_sixty_networks_exceeds_its_bound(part):
-    bounded, refused, exceeded = sweep(60, part, 4)
+@pytest.mark.parametrize("part", range(2))
+def test_no_jacobian_of_thirty_networks_exceeds_its_bound(part):
+    bounded, refused, exceeded = sweep(30, part, 2)
     assert not exceeded
     assert bounded + refused == 15
     assert bounded >= 7
