@@ -54,7 +54,9 @@ SIGMA, ALPHA, N0 = 0.5, 0.001, 100
 PUBLISHED = 1_000
 """The batch that the published code takes unless told otherwise."""
 
-HOUR = 3600
+HOUR, TURN = 3600, 3.0
+"""Seconds of the run that `auto` chooses for, and that each contender draws for at a time, or its case's draws."""
+
 MATRIX = 1024
 
 
@@ -253,6 +255,12 @@ def run(draw: Callable[[int], object], draws: int) -> tuple[float, float]:
     return perf_counter() - start, process_time() - used
 
 
+def in_batches(draws: float) -> int:
+    """So many in whole batches, of whichever size."""
+    step = 8_000 if draws > 80_000 else 200
+    return step * round(draws / step)
+
+
 def matrix_rate() -> float:
     """Floating-point operations a second of a float32 matrix product."""
     a = torch.ones(MATRIX, MATRIX)
@@ -296,14 +304,17 @@ def measure(name: str, rounds: int, draws: int, thorough: bool) -> dict[str, obj
         except (Skip, InputError) as error:
             print(f"  {label} is left out: {error}")
     rates, by_processor = ({label: list[float]() for label in ready} for _ in range(2))
-    peak = []
+    peak, wanted = [], dict.fromkeys(ready, draws)
     for round in range(rounds + 1):
         peak.append(matrix_rate())
         for label, draw in ready.items():
-            seconds, used = run(draw, draws)
-            if round:  # the first one warms up
-                rates[label].append(draws / seconds)
-                by_processor[label].append(draws / used)
+            count = wanted[label]
+            seconds, used = run(draw, count)
+            if round:
+                rates[label].append(count / seconds)
+                by_processor[label].append(count / used)
+            elif thorough:  # the first one warms up, and says how many draws take some seconds
+                wanted[label] = max(draws, in_batches(TURN * draws / seconds))
     median = {label: statistics.median(values) for label, values in rates.items()}
     fastest = max((label for label in median if label.startswith("a ")), key=median.__getitem__)
 
