@@ -1,6 +1,7 @@
 """A network that is certified without noise."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -129,6 +130,67 @@ def test_rows_that_are_nearly_equal_have_a_radius_that_holds(apart):
     away = np.random.default_rng(3).normal(size=(2000, 16))
     away *= (radius * (1 - 1e-12) / np.linalg.norm(away, axis=1))[:, None]
     assert set(network.predict_batch(list(away))) == {1}
+
+
+class _Cancelling(nn.Module):
+    """Two layers whose large biases cancel: what is computed is a staircase with steps of 2^(p − 52)."""
+
+    def __init__(self, power):
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.step = 2.0 ** (power - 52)
+        self.register_buffer("bias", torch.tensor([0.0, -0.95 * self.step]))
+        with torch.no_grad():
+            for layer, sign in ((self.first, 1.0), (self.second, -1.0)):
+                layer.weight.copy_(torch.eye(2))
+                layer.bias.fill_(sign * 2.0**power)
+
+    def forward(self, x):
+        return self.second(self.first(x.clamp(min=100) - 100)) + self.bias
+
+
+@pytest.mark.parametrize("power", [30, 40, 50])
+def test_rounding_that_does_nothing_at_the_input_is_seen(power):
+    """At x no operation rounds, in float32 neither; half a step beside it the class is another one."""
+    network = _Cancelling(power)
+    classifier = LipschitzClassifier(network, input_shape=(2,), num_classes=2)
+    x, beside = np.array([100.0, 100.0]), np.array([100.0, 100.0 + 0.52 * network.step])
+    assert classifier.predict(x) != classifier.predict(beside)
+    assert classifier.certify(x).radius == 0
+
+
+class _Steep(nn.Module):
+    """softplus jumps at its threshold by 2e-9, which is made large here."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("bias", torch.tensor([0.0, -1.0]))
+        self.at, self.beta = 28.0, 20 / 28
+        for _ in range(5):
+            self.at = 28 - math.log1p(math.exp(-20)) / self.beta
+            self.beta = 20 / (self.at + 1e-10)
+
+    def forward(self, x):
+        return (nn.functional.softplus(x, beta=self.beta, threshold=20.0) - 28) * 1e9 + self.bias
+
+
+def test_a_jump_that_the_network_makes_large_is_seen():
+    network = _Steep()
+    classifier = LipschitzClassifier(network, input_shape=(2,), num_classes=2)
+    x, beside = np.array([network.at] * 2), np.array([network.at + 2e-10, network.at])
+    assert classifier.predict(x) != classifier.predict(beside)
+    assert classifier.certify(x).radius < 2e-10
+
+
+@pytest.mark.parametrize("size", [1e170, 1e-170, math.nan])
+def test_weights_whose_squares_leave_float64_are_refused(size):
+    """The norms of their rows would be 0, or infinite."""
+    network = nn.Sequential(*(nn.Linear(2, 2, bias=False).double() for _ in range(2)))
+    with torch.no_grad():
+        network[0].weight.copy_(torch.eye(2).double() / size)
+        network[1].weight.copy_(torch.eye(2).double() * size)
+    with pytest.raises(InputError, match=r"rescale them|not finite"):
+        LipschitzClassifier(network, input_shape=(2,), num_classes=2).certify(np.array([1.0, 0.5]))
 
 
 def test_what_is_done_to_the_module_later_changes_nothing():

@@ -561,6 +561,8 @@ def test_layer_norm_and_attention_are_refused_with_the_reason():
         (lambda m, x: x @ x.transpose(1, 2), "matrix product of two signals"),
         (lambda m, x: torch.einsum("bij,bkj->bik", x, x), "product of two signals"),
         (lambda m, x: functional.linear(x, x[0]), "depend on the input"),
+        (lambda m, x: functional.softplus(x, threshold=10), "jumps at its threshold"),
+        (lambda m, x: functional.softplus(x, threshold=100), "overflows before it"),
         (lambda m, x: x.exp(), "no Lipschitz rule for aten.exp"),
         (lambda m, x: x.gather(1, x.argsort(1)), "which jump with the input"),
         (lambda m, x: x.max(1)[1].float(), "which jump with the input"),

@@ -15,16 +15,16 @@ from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.certification.drawing import OnProgress
 from smoothcert.errors import RunError
 from smoothcert.lipschitz.constant import NEEDS_LAYERS, Steepness
-from smoothcert.lipschitz.exact import ROWS, exact_copy
+from smoothcert.lipschitz.exact import ROWS, Frozen, exact_copy
 from smoothcert.modules import as_weights, require_module
 from smoothcert.radii.margin import margins
 from smoothcert.sampling.blocks import Claim, Input
 from smoothcert.sampling.engines import Engine, Engines
-from smoothcert.sampling.engines.module import Network
 from smoothcert.store.file import RunFile
 
-ROUNDING = 8
-"""How many times the rounding that is measured at an input, or expected of so many operations, is allowed for."""
+ROUNDING, SHAKES = 8, 4
+"""How many times the rounding that is measured at an input, or expected of so many operations, is allowed for; and how
+often every operation is made to be off by ε."""
 
 EPS = float(torch.finfo(torch.float32).eps)
 EPS_FAR = 2.0**-32
@@ -47,14 +47,15 @@ class Answers(NamedTuple):
 class Bare:
     """A network in float64, which is what is certified; the same as the engine runs it, and what is proved of both.
 
-    Its margins are lowered by 2A, where A is `ROUNDING` times the larger of what float32 makes of the scores at the
-    input itself, and of `ε · max |score|` for each module inside; and by `2 EPS_FAR L ‖δ‖`, L the constant of the
-    scores, since scores may grow with the distance. Both are far more than float64 rounds. A network that is run in
-    float32 has the same class in the ball if its scores are within A of those in float64 there.
+    Its margins are lowered by 2A, where A is `ROUNDING` times the largest of what float32 makes of the scores at the
+    input itself, of what they become if every operation is off by ε, and of `ε · max |score|` for each module inside;
+    and by `2 EPS_FAR L ‖δ‖`, L the constant of the scores, since scores may grow with the distance. ε is that of
+    float32, so that both are far more than float64 rounds. A network that is run in float32 has the same class in the
+    ball if its scores are within A of those in float64 there.
     """
 
     module: torch.nn.Module
-    twin: Network
+    twin: Frozen
     engine: Engine
     steepness: Steepness
 
@@ -62,7 +63,7 @@ class Bare:
     def of(cls, engines: Engines, shape: tuple[int, ...], steepness: Steepness) -> Bare:
         """The constants must be those of the copy in float64."""
         module = require_module(engines.model, NEEDS_LAYERS)
-        return cls(module, exact_copy(module, shape), engines.open(), steepness)
+        return cls(module, Frozen.of(exact_copy(module, shape), shape), engines.open(), steepness)
 
     def __call__(self, xs: Sequence[NDArray[Any]]) -> Answers:
         """Each of the inputs, in whatever floating type, is a row of the batch."""
@@ -72,20 +73,32 @@ class Bare:
             rounded = self.engine(as_weights(self.module, torch.from_numpy(np.stack(xs)))).double().cpu().numpy()
         if not np.isfinite(rounded).all():
             raise RunError(NOT_FINITE)
+        off = np.abs([rounded - exact, *(self._shaken(xs) - exact)]).max(axis=(0, 2))
         expected = len(list(self.module.modules())) * EPS * np.abs(exact).max(axis=1)
-        allowance = ROUNDING * np.maximum(np.abs(rounded - exact).max(axis=1), expected)
+        allowance = ROUNDING * np.maximum(off, expected)
         classes = exact.argmax(axis=1)
         radii = margins(exact, classes, self.steepness.pairs, allowance, EPS_FAR * self.steepness.scores)
         return Answers(classes, radii, (perf_counter() - before) / len(xs))
+
+    def _shaken(self, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        """Scores (SHAKES, m, c) if every operation is off by ε; infinite where they are no numbers."""
+        chance = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            found = [self.twin.shaken(_batch(xs, self.engine.device), chance).cpu().numpy() for _ in range(SHAKES)]
+        return np.asarray(np.nan_to_num(np.stack(found), nan=np.inf))
+
+
+def _batch(xs: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.stack(xs)).to(device, torch.float64)
 
 
 NOT_FINITE = "the model returned scores that are NaN or infinite: repair the model first."
 
 
-def exact_scores(twin: Network, device: torch.device, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+def exact_scores(twin: Frozen, device: torch.device, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """The scores (m, c) of the network in float64; such that are not finite are refused."""
     with torch.no_grad():
-        found: NDArray[np.float64] = twin(torch.from_numpy(np.stack(xs)).to(device, torch.float64)).cpu().numpy()
+        found: NDArray[np.float64] = twin(_batch(xs, device)).cpu().numpy()
     if not np.isfinite(found).all():
         raise RunError(NOT_FINITE)
     return found

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.graph import scores
+from smoothcert.lipschitz.product import check_weights
 from smoothcert.lipschitz.tripwire import doubled, points
 from smoothcert.modules import evaluated
 
 ROWS = 32
 """Inputs whose scores are computed together."""
+
+COARSE = float(torch.finfo(torch.float32).eps)
+"""What every operation is off by where rounding is made coarse: half a billion times what float64 rounds."""
 
 
 def exact_copy(module: nn.Module, shape: tuple[int, ...]) -> nn.Module:
@@ -23,6 +28,7 @@ def exact_copy(module: nn.Module, shape: tuple[int, ...]) -> nn.Module:
         raise InputError(
             "the model has no weights, whose type says in which it computes: register one, if only as 1.0."
         )
+    check_weights(module)
     evaluating = evaluated(module)
     twin = doubled(evaluating, points(evaluating, shape))
     if twin is None:
@@ -52,5 +58,35 @@ class Frozen:
         return made
 
     def __call__(self, batch: Tensor) -> Tensor:
-        rest = batch.new_zeros(ROWS - len(batch), *batch.shape[1:])
-        return scores(self.graph, torch.cat([batch, rest]))[: len(batch)]
+        return scores(self.graph, _filled(batch))[: len(batch)]
+
+    def shaken(self, batch: Tensor, chance: torch.Generator) -> Tensor:
+        """The scores if the input and the result of every operation are off by `COARSE`, up or down at random."""
+        found: Tensor = _Shaken(self.graph, chance).run(_filled(batch))
+        return found[: len(batch)]
+
+
+class _Shaken(fx.Interpreter):
+    """Runs a graph and changes whatever floating-point numbers come up: rounding that hides nowhere.
+
+    That of float32 may by chance, or by design, do nothing at one input and much beside it.
+    """
+
+    def __init__(self, graph: nn.Module, chance: torch.Generator) -> None:
+        super().__init__(graph)
+        self.chance = chance
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        return fx.node.map_aggregate(value, self.shaken) if n.op in ("placeholder", "call_function") else value
+
+    def shaken(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        signs = torch.randint(0, 2, value.shape, generator=self.chance).to(value) * 2 - 1
+        return value * (1 + COARSE * signs)
+
+
+def _filled(batch: Tensor) -> Tensor:
+    """With rows of 0 up to `ROWS`."""
+    return torch.cat([batch, batch.new_zeros(ROWS - len(batch), *batch.shape[1:])])

@@ -20,6 +20,9 @@ from smoothcert.lipschitz.walk import LastLayer, Norm, Walk
 from smoothcert.modules import evaluated, no_exit
 
 Method = Literal["fourier", "gram", "power"]
+LEAST, MOST = 1e-60, 1e60
+"""Sizes of weights of which norms are taken; those of float32 are all between them."""
+
 _NORMS: dict[str, Norm] = {"fourier": spectral.fourier, "gram": spectral.gram, "power": spectral.power}
 
 
@@ -82,9 +85,7 @@ def product(
     require_evaluation(module)
     if any(part.training for part in module.modules()):
         module = evaluated(module)
-    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise InputError(f"{name} of the module is not finite: train or load it again.")
+    check_weights(module)
     shape = _fitting(module, _checked(input_shape))
     x = tripwire.points(module, shape, near)
     whole = not (inside and list(module.children()))
@@ -95,6 +96,8 @@ def product(
         layers = [("itself", type(module).__name__, value)]
     else:
         one, many = (graph.trace(module, x[:batch].clone(), rules.operations()) for batch in (1, BATCH))
+        for node, tensor in many.constants.items():
+            _check_values(f"the constant {node.name} of the module", tensor)
         walk = Walk(module, many, _NORMS[method], whole)
         value, last, layers = walk.bound(), walk.last(), walk.layers
         eps = many.eps
@@ -106,6 +109,23 @@ def product(
     scale = sum(map(abs, logs)) or 1.0
     shares = tuple(Layer(*entry, log / scale) for entry, log in zip(layers, logs, strict=True))
     return LipschitzBound(value, "estimated" if method == "power" else "proved", shares, last, eps)
+
+
+def check_weights(module: nn.Module) -> None:
+    """Refuse weights that are not finite, or too large or too small for their norms."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        _check_values(f"{name} of the module", tensor)
+
+
+def _check_values(name: str, tensor: Tensor) -> None:
+    """Products and squares of what is let through stay far from where float64 ends."""
+    if not tensor.is_floating_point():
+        return
+    if not tensor.isfinite().all():
+        raise InputError(f"{name} is not finite: train or load it again.")
+    size = tensor.detach().double().abs()
+    if bool(((size > MOST) | ((size > 0) & (size < LEAST))).any()):
+        raise InputError(f"{name} has values beyond {MOST:g} or within {LEAST:g} of 0: rescale them, or set them to 0.")
 
 
 def require_evaluation(module: nn.Module) -> None:
