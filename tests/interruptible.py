@@ -89,7 +89,7 @@ def others(run):
     beside = run.tally.others
     if isinstance(beside, Ramps):
         top = beside.candidates.tolist()
-        return [beside.votes(i, k)[1].tolist() for i, k in enumerate(top)], top, beside.named.tolist()
+        return [beside.votes(i, k, beside.rivals(i, k)).tolist() for i, k in enumerate(top)], top, beside.named.tolist()
     if isinstance(beside, Shares):
         return [a.tolist() for s in (beside.selection, beside.estimation) for a in (s.sums, s.squares, s.products)]
     return beside and [beside.lost.tolist(), beside.chosen.tolist(), beside.named.tolist()]

@@ -14,6 +14,9 @@ Floats = NDArray[np.float64]
 ROUNDING, HALVINGS = 1e-12, 20
 """The share of α for each value that pays for rounding, and how often the way to the next count is halved."""
 
+OFF = 2.0**-51
+"""More than rounding moves a step of the halving."""
+
 
 def comparison_lower(total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
     """The largest p that the sum s of the values rejects: `min_t E(B − t)₊ / (s − t) ≤ α` for `B ~ Bin(n, p)`.
@@ -30,20 +33,54 @@ def comparison_lower(total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats
     >>> [round(float(comparison_lower(s, 1000, 0.001)), 6) for s in (990, 1000)]
     [0.975331, 0.993116]
     """
-    s, n, a = np.broadcast_arrays(*_sums(total, n), check_alpha(alpha))
-    a = a / (1 + ROUNDING * (1_000 + n))
+    s, n, a = _checked(total, n, alpha)
     low, high = np.zeros(s.shape), np.floor(s)
     while np.any(low < high):
         k = np.ceil((low + high) / 2)
         fits = _risk(np.maximum(k, 1.0), s, n, clopper_pearson_lower(np.maximum(k, 1.0), n, a)) <= a
         low, high = np.where(fits, k, low), np.where(fits, high, np.maximum(k - 1, low))
-    ends = low, np.minimum(low + 1, n)
-    below, above = (clopper_pearson_lower(end, n, a) for end in ends)
+    below, above = _cell(low, n, a)
     for _ in range(HALVINGS):
         p = (below + above) / 2
-        rejected = np.any([_risk(np.maximum(k, 1.0), s, n, p) <= a for k in ends], axis=0)
+        rejected = _rejected(p, low, s, n, a)
         below, above = np.where(rejected, p, below), np.where(rejected, above, p)
     return below
+
+
+def comparison_reaches(p: ArrayLike, total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> NDArray[np.bool_]:
+    """Is `comparison_lower` at least this p from (0, 1]? One look instead of a search.
+
+    k is now the largest count whose bound of Clopper and Pearson is at most p, which is where `P(B ≥ k) ≥ α`. Where
+    the search ends at the same k, it is at least p if it rejects the first of its steps from p on. Where it ends at a
+    larger one, that is rejected by k + 1. Where it ends at a smaller one, neither k nor k + 1 rejects it: with
+    `A_k = E(B − k + 1)₊ = P(B ≥ k) + A_{k+1}` and k's own bound, `A_{k+1} ≤ α (s − k)` would be `A_k ≤ α (s − k + 1)`.
+
+    >>> [bool(comparison_reaches(p, 990, 1000, 0.001)) for p in (0.97533, 0.97534)]
+    [True, False]
+    """
+    s, n, a = _checked(total, n, alpha)
+    p = np.asarray(p, dtype=np.float64)
+    low, high = np.zeros(s.shape), n
+    while np.any(low < high):
+        k = np.ceil((low + high) / 2)
+        fits = special.betainc(np.maximum(k, 1.0), n - k + 1, p) >= a
+        low, high = np.where(fits, k, low), np.where(fits, high, np.maximum(k - 1, low))
+    below, above = _cell(low, n, a)
+    step = np.ldexp(above - below, -HALVINGS)
+    steps = np.ceil(np.divide(p - OFF - below, step, out=np.zeros_like(s), where=step > 0))
+    first = np.maximum(p, np.minimum(below + steps * step, above))
+    return _rejected(first, low, s, n, a)
+
+
+def _cell(k: Floats, n: Floats, a: Floats) -> tuple[Floats, Floats]:
+    """The bounds of Clopper and Pearson for k and k + 1."""
+    return clopper_pearson_lower(k, n, a), clopper_pearson_lower(np.minimum(k + 1, n), n, a)
+
+
+def _rejected(p: Floats, k: Floats, s: Floats, n: Floats, a: Floats) -> NDArray[np.bool_]:
+    """Is p rejected by k or by k + 1?"""
+    by_end = [_risk(np.maximum(end, 1.0), s, n, p) <= a for end in (k, np.minimum(k + 1, n))]
+    return np.asarray(by_end[0] | by_end[1])
 
 
 def _risk(k: Floats, s: Floats, n: Floats, p: Floats) -> Floats:
@@ -56,8 +93,10 @@ def _risk(k: Floats, s: Floats, n: Floats, p: Floats) -> Floats:
     return np.asarray(np.divide(above, room, out=np.ones_like(above), where=room > 0))
 
 
-def _sums(total: ArrayLike, n: ArrayLike) -> tuple[Floats, Floats]:
+def _checked(total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """The sum, n and what is left of α."""
     s, n = np.asarray(total, dtype=np.float64), np.asarray(n, dtype=np.float64)
     if not np.all((n >= 1) & (n == np.floor(n)) & (s >= 0) & (s <= n)):
         raise InputError("a sum of n values in [0, 1] lies between 0 and n, a whole number of at least 1.")
-    return s, n
+    s, n, a = np.broadcast_arrays(s, n, check_alpha(alpha))
+    return s, n, a / (1 + ROUNDING * (1_000 + n))

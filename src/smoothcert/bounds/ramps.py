@@ -1,7 +1,7 @@
 """Margin votes: the mean vote against each rival at the full risk, by bets or by comparison with a binomial.
 
 Bets are the better where votes vary little, the comparison where most of them are 0 or 1. Which one a rival gets is
-decided on the selection sample, so that it costs nothing.
+decided on the selection sample alone, so that it costs nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds.comparison import comparison_lower
+from smoothcert.bounds.comparison import comparison_lower, comparison_reaches
 from smoothcert.bounds.soft import cautious
-from smoothcert.bounds.spread import spread_lower
+from smoothcert.bounds.spread import HALVINGS, spread_lower, spread_reaches
 
 Floats = NDArray[np.float64]
 
@@ -20,23 +20,45 @@ def ramps(selection: Floats, estimation: Floats, alpha: float) -> Floats:
     """A lower bound on the mean of each row of `estimation`: votes that are spread on the points of a grid, (rows,
     B + 1). The same row of `selection` says what they are like."""
     n, guess = estimation.sum(axis=-1), _variance(selection)
-    by_bets, by_comparison = _expected(selection, guess, n, alpha)
-    bets, bound = by_bets > by_comparison, np.empty(n.shape)
+    bets, bound = _bets_are_better(selection, guess, n, alpha), np.empty(n.shape)
     bound[bets] = spread_lower(estimation[bets], alpha, guess[bets])
     bound[~bets] = comparison_lower(_total(estimation[~bets]), n[~bets], alpha)
     return bound
 
 
+def reach(p: Floats, selection: Floats, estimation: Floats, alpha: float) -> NDArray[np.bool_]:
+    """Is `ramps` at least p, which is positive? One look at each of the two bounds instead of a search; which one it
+    is has to be known only where they disagree."""
+    n, guess = estimation.sum(axis=-1), _variance(selection)
+    bets = spread_reaches(p, estimation, alpha, guess)
+    comparison = comparison_reaches(p, _total(estimation), n, alpha)
+    apart = bets != comparison
+    better = _bets_are_better(selection[apart], guess[apart], n[apart], alpha)
+    bets[apart] = np.where(better, bets[apart], comparison[apart])
+    return bets
+
+
 def expected(selection: Floats, n: int, alpha: float) -> Floats:
     """What would come of n votes like those of the selection."""
-    sizes = np.full(selection.shape[:-1], float(n))
-    return np.maximum(*_expected(selection, _variance(selection), sizes, alpha))
+    like = _like(selection, np.full(selection.shape[:-1], float(n)))
+    return np.maximum(spread_lower(like, alpha, _variance(selection)), _compared(like, n, alpha))
 
 
-def _expected(selection: Floats, guess: Floats, n: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """What bets and the comparison would make of so many votes like those of the selection."""
-    like = selection * (n / selection.sum(axis=-1))[..., None]
-    return spread_lower(like, alpha, guess), comparison_lower(np.minimum(_total(like), n), n, alpha)
+def _bets_are_better(selection: Floats, guess: Floats, n: Floats, alpha: float) -> NDArray[np.bool_]:
+    """Would bets make more than the comparison of so many votes like those of the selection: at least the first
+    multiple of 2^−HALVINGS above it?"""
+    like = _like(selection, n)
+    above = np.floor(np.ldexp(_compared(like, n, alpha), HALVINGS)) + 1
+    return spread_reaches(np.ldexp(above, -HALVINGS), like, alpha, guess)
+
+
+def _like(selection: Floats, n: Floats) -> Floats:
+    """So many votes like those of the selection."""
+    return np.asarray(selection * (n / selection.sum(axis=-1))[..., None])
+
+
+def _compared(votes: Floats, n: Floats | int, alpha: float) -> Floats:
+    return comparison_lower(np.minimum(_total(votes), n), n, alpha)
 
 
 def _total(votes: Floats) -> Floats:

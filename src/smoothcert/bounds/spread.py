@@ -33,19 +33,37 @@ def spread_lower(weights: ArrayLike, alpha: ArrayLike, variance_guess: ArrayLike
     >>> round(float(spread_lower([0, 0, 500, 0, 500], 0.001, 0.0625)), 4)
     0.72
     """
-    c, a = np.asarray(weights, dtype=np.float64), check_alpha(alpha)
-    goal = np.log(1 / a)
-    v = np.clip(np.asarray(variance_guess, dtype=np.float64), 1e-9, 0.25)
-    with np.errstate(divide="ignore"):
-        best = np.sqrt(2 * goal / (c.sum(axis=-1) * v))
-    stakes = STAKES * best[..., None]
+    c, stakes, goal = _game(weights, alpha, variance_guess)
     low = np.zeros(stakes.shape[:-1])
     high = np.ones_like(low)
     for _ in range(HALVINGS):
         m = (low + high) / 2
-        rejected = _log_capital(c, stakes, m) >= goal + ROUNDING
+        rejected = _log_capital(c, stakes, m) >= goal
         low, high = np.where(rejected, m, low), np.where(rejected, high, m)
     return low
+
+
+def spread_reaches(m: ArrayLike, weights: ArrayLike, alpha: ArrayLike, variance_guess: ArrayLike) -> NDArray[np.bool_]:
+    """Is `spread_lower` at least this positive m? One look instead of a search.
+
+    The search ends at the last multiple of 2^−HALVINGS that is rejected: it is at least m where the first one from m on
+    is rejected.
+
+    >>> [bool(spread_reaches(m, [0, 0, 500, 0, 500], 0.001, 0.0625)) for m in (0.7199, 0.7201)]
+    [True, False]
+    """
+    c, stakes, goal = _game(weights, alpha, variance_guess)
+    first = np.ceil(np.ldexp(np.asarray(m, dtype=np.float64), HALVINGS))
+    return np.asarray(_log_capital(c, stakes, np.ldexp(first, -HALVINGS)) >= goal)
+
+
+def _game(weights: ArrayLike, alpha: ArrayLike, variance_guess: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """The weights, all stakes, and the logarithm of the capital that rejects."""
+    c, goal = np.asarray(weights, dtype=np.float64), np.log(1 / check_alpha(alpha))
+    v = np.clip(np.asarray(variance_guess, dtype=np.float64), 1e-9, 0.25)
+    with np.errstate(divide="ignore"):
+        best = np.sqrt(2 * goal / (c.sum(axis=-1) * v))
+    return c, STAKES * best[..., None], goal + ROUNDING
 
 
 def _log_capital(weights: Floats, stakes: Floats, m: Floats) -> Floats:

@@ -106,41 +106,54 @@ class Fought(Others):
 @dataclass
 class Ramps(Others):
     """Margin votes as they are spread on the points of a grid: of each input the selection and the estimation sample so
-    far, and how many draws each has."""
+    far, in parts that are yet to be joined, and how many draws each has, (inputs, 2)."""
 
-    samples: list[list[tuple[Spread, int] | None]]
+    parts: list[tuple[list[Spread], list[Spread]]]
+    draws: Ints
     named: Ints
     num_classes: int
 
     @classmethod
     def zeros(cls, inputs: int, num_classes: int) -> Ramps:
-        return cls([[None, None] for _ in range(inputs)], np.full(inputs, NO_CANDIDATE), num_classes)
+        draws = np.zeros((inputs, 2), dtype=np.int64)
+        return cls([([], []) for _ in range(inputs)], draws, np.full(inputs, NO_CANDIDATE), num_classes)
 
     @property
     def candidates(self) -> Ints:
-        chosen = [NO_CANDIDATE if one is None else one[0].leader(one[1]) for one, _ in self.samples]
+        n0 = self.draws[:, 0].tolist()
+        chosen = [self.sample(i, 0).leader(draws) if draws else NO_CANDIDATE for i, draws in enumerate(n0)]
         return np.array(chosen, dtype=np.int64)
 
     def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
+        """Parts are joined with those that are not much larger: each weight as often as numbers are doubled."""
         assert isinstance(beside, Spread)
-        before = self.samples[row][sample]
-        joined = (beside, draws) if before is None else (Spread.join([before[0], beside]), before[1] + draws)
-        self.samples[row][sample] = joined
+        parts = self.parts[row][sample]
+        parts.append(beside)
+        while len(parts) > 1 and len(parts[-2].weights) <= 2 * len(parts[-1].weights):
+            parts[-2:] = [Spread.join(parts[-2:])]
+        self.draws[row, sample] += draws
         if sample:
             first = self.named[row] in (NO_CANDIDATE, beside.candidate)
             self.named[row] = beside.candidate if first else SEVERAL
 
     def rows(self, some: slice) -> Ramps:
-        return Ramps(self.samples[some], self.named[some], self.num_classes)
+        return Ramps(self.parts[some], self.draws[some], self.named[some], self.num_classes)
 
-    def votes(self, row: int, k: int) -> tuple[Ints, NDArray[np.float64]]:
-        """Rivals of a class, and how many of its votes against each of them are at each point, in the two samples:
-        (2, rivals, points). All rivals that are left out are as the last one, against whom it has every vote."""
-        both = [one for one in self.samples[row] if one is not None]
-        rivals = np.unique(np.concatenate([spread.listed(k) for spread, _ in both]))
-        if len(rivals) < self.num_classes:
-            rivals = np.append(rivals, self.num_classes)
-        return rivals, np.stack([spread.of_class(k, draws, rivals) for spread, draws in both])
+    def sample(self, row: int, sample: int) -> Spread:
+        """All votes of a sample that has any."""
+        parts = self.parts[row][sample]
+        parts[:] = [Spread.join(parts)]
+        return parts[0]
+
+    def rivals(self, row: int, k: int) -> Ints:
+        """The rivals against whom a class does not have every vote in both samples, and itself."""
+        return np.union1d(*(self.sample(row, sample).listed(k) for sample in (0, 1)))
+
+    def votes(self, row: int, k: int, rivals: Ints) -> NDArray[np.float64]:
+        """How many of the votes of a class against these rivals, in ascending order, are at each point, in the two
+        samples: (2, rivals, points)."""
+        both = ((self.sample(row, sample), int(self.draws[row, sample])) for sample in (0, 1))
+        return np.stack([spread.of_class(k, draws, rivals) for spread, draws in both])
 
 
 @dataclass

@@ -87,7 +87,7 @@ def supremum(r: Floats, b: Floats, w: Floats) -> Floats:
         low, high = np.where(further, middle, low), np.where(further, high, middle)
     t = side * (low + high) / 2 - r
     margin = DISTRIBUTION_ERROR + np.where(w > 0, 2.0 ** -(INNER_HALVINGS + 1), 0.0)
-    return np.asarray(_distribution(t + 2 * r, w) - b * _distribution(t, w) + (1 + b) * margin)
+    return np.asarray(distribution(t + 2 * r, w) - b * distribution(t, w) + (1 + b) * margin)
 
 
 def _log_density(t: Floats, w: Floats) -> Floats:
@@ -99,7 +99,7 @@ def _log_density(t: Floats, w: Floats) -> Floats:
     return np.where(w > 1e-3, wide, -x * x / 2)
 
 
-def _distribution(t: Floats, w: Floats) -> Floats:
+def distribution(t: Floats, w: Floats) -> Floats:
     """G(t) to about 1e-15: `P(Z + wU > x) = (K(x − w/2) − K(x + w/2)) / w` with `K(v) = φ(v) − v Q(v)`.
 
     Below w = 0.2 that cancels, and `Σ_k (w/2)^2k / (2k+1)! Φ^(2k)` is used.

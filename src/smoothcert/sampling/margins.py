@@ -92,11 +92,12 @@ class Spread:
 
     def of_class(self, k: int, draws: int, rivals: Ints) -> NDArray[np.float64]:
         """How many of so many votes of a followed class are at each point (rivals, POINTS + 1), against these rivals,
-        all that are listed among them, in ascending order."""
-        own = self.classes == k
+        in ascending order."""
+        followed = self.weights[(self.classes == k) & (self.rivals == k)].sum() / WEIGHT
+        own = (self.classes == k) & np.isin(self.rivals, rivals)
         votes = np.zeros((len(rivals), POINTS + 1))
         votes[np.searchsorted(rivals, self.rivals[own]), self.points[own]] = self.weights[own] / WEIGHT
-        votes[:, 0] += draws - votes[np.searchsorted(rivals, k)].sum()
+        votes[:, 0] += draws - followed
         votes[:, -1] = draws - votes.sum(axis=1)
         return votes
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds.ramps import expected, ramps
+from smoothcert.bounds.ramps import expected
 from smoothcert.checks import MOST_DRAWS, check_number
 from smoothcert.errors import InputError
 from smoothcert.options import AUTO, keep, number_or_name, option
@@ -18,7 +18,7 @@ from smoothcert.plan.kinds.base import Floats, Proved
 from smoothcert.plan.kinds.soft import Soft
 from smoothcert.plan.slopes import Slopes
 from smoothcert.plan.tally import Others, Ramps, Tally
-from smoothcert.radii.ramps import ramp_radii, ramp_radius
+from smoothcert.radii.ramps import LeastRadii, promised, ramp_radius
 from smoothcert.sampling.blocks import UNIT, Beside
 from smoothcert.sampling.margins import Spread, leader
 
@@ -29,10 +29,10 @@ LEAST, MOST = 1e-30, 1e30
 """Widths that float32 scores can differ by."""
 
 AT_ONCE = 1 << 12
-"""Pairs of classes whose means are bounded together."""
+"""Pairs of classes that are looked at together."""
 
-HARDEST, ALMOST = 3, 1 - 1e-9
-"""Rivals by whom a radius is predicted; a mean vote that is whole is taken for this."""
+HARDEST = 3
+"""Rivals by whom a radius is predicted."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Margins(Soft):
         parse=number_or_name,
     )
     name: ClassVar[str] = "margins"
-    methods: ClassVar[Mapping[str, Any]] = {"ramps": ramps}
+    methods: ClassVar[Mapping[str, Any]] = {"ramps": LeastRadii.of}
     default_method: ClassVar[str] = "ramps"
     most_draws: ClassVar[int | None] = MOST_DRAWS
     jumps: ClassVar[bool] = False
@@ -97,23 +97,21 @@ class Margins(Soft):
         m, c = tally.estimations.shape
         top, (n0, n) = tally.ramps.candidates, tally.draws
         known = np.full((m, c), np.inf) if slopes is None else self._against(slopes, top, c)
-        bounds = np.empty((m, c))
-        for part in np.array_split(np.arange(m), -(-m * min(c, AT_ONCE) // AT_ONCE)):
-            rivals, votes = zip(*(tally.ramps.votes(i, int(top[i])) for i in part), strict=True)
-            found = self.methods[method](*np.concatenate(votes, axis=1), level)
-            ends = np.cumsum([len(each) for each in rivals])
-            for i, each, bound in zip(part, rivals, np.split(found, ends[:-1]), strict=True):
-                bounds[i] = bound[-1]
-                bounds[i, each[each < c]] = bound[each < c]
+        least = self.methods[method](m, sigma, level)
+        inputs, rivals, constants = _pairs(tally.ramps, top, known)
+        for start in range(0, len(inputs), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            those, against = inputs[part], rivals[part]
+            votes = [tally.ramps.votes(i, int(top[i]), against[those == i]) for i in np.unique(those)]
+            least.meet(those, *np.concatenate(votes, axis=1), constants[part])
         largest = None if slopes is None else known.max(axis=1)
-        return Proved(top, ramp_radii(bounds, top, sigma, known), n0, n, lipschitz=largest)
+        return Proved(top, np.maximum(least.radii, 0.0), n0, n, lipschitz=largest)
 
     def total(self, tally: Tally) -> NDArray[Any]:
         """Of each class the votes in its hardest duel, in the blocks in which it won a draw."""
         totals = np.zeros(tally.estimations.shape)
-        for i, (_, estimation) in enumerate(tally.ramps.samples):
-            assert estimation is not None
-            classes, hardest = estimation[0].hardest()
+        for i in range(len(totals)):
+            classes, hardest = tally.ramps.sample(i, 1).hardest()
             totals[i, classes] = hardest / UNIT
         return totals
 
@@ -131,8 +129,7 @@ class Margins(Soft):
         k = leader(scores, self.known_width)
         votes = Spread.of(scores, self.known_width, k).of_class(k, draws, np.arange(c))
         known = np.full(c, np.inf) if slopes is None else self._against(slopes, np.array([k]), c)[0]
-        mean = votes @ np.linspace(0, 1, votes.shape[1]) / draws
-        easy = ramp_radius(np.minimum(mean, ALMOST), sigma, known)
+        easy = promised(votes, sigma, known)
         easy[k] = np.inf
         few = np.argsort(easy, kind="stable")[: min(HARDEST, c - 1)]
         return votes[few], known[few]
@@ -146,3 +143,22 @@ class Margins(Soft):
     def __str__(self) -> str:
         width = f"{self.width:g}" if isinstance(self.width, float) else "a width that is chosen"
         return f"{self.name} over {width}"
+
+
+def _pairs(ramps: Ramps, top: NDArray[np.int64], known: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Of all pairs of an input's class and a rival the input, the rival and the constant of the vote, input by input.
+
+    The rivals against whom the class has every vote are one, number c, with the largest of their constants: that makes
+    the radius smallest.
+    """
+    found = []
+    for i, k in enumerate(top.tolist()):
+        listed = ramps.rivals(i, k)
+        whole = np.delete(known[i], listed)
+        rivals = listed[listed != k]
+        constants = known[i, rivals]
+        if whole.size:
+            rivals, constants = np.append(rivals, len(known[i])), np.append(constants, whole.max())
+        found.append((np.full(len(rivals), i), rivals, constants))
+    inputs, rivals, constants = (np.concatenate(column) for column in zip(*found, strict=True))
+    return inputs, rivals, constants
