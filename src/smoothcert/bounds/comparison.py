@@ -59,17 +59,25 @@ def comparison_reaches(p: ArrayLike, total: ArrayLike, n: ArrayLike, alpha: Arra
     [True, False]
     """
     s, n, a = _checked(total, n, alpha)
-    p = np.asarray(p, dtype=np.float64)
+    p = np.broadcast_to(np.asarray(p, dtype=np.float64), s.shape)
     low, high = np.zeros(s.shape), n
     while np.any(low < high):
         k = np.ceil((low + high) / 2)
         fits = special.betainc(np.maximum(k, 1.0), n - k + 1, p) >= a
         low, high = np.where(fits, k, low), np.where(fits, high, np.maximum(k - 1, low))
-    below, above = _cell(low, n, a)
+    reached, sure = (_rejected(each, low, s, n, a) for each in (p, np.minimum(p + 2.0**-HALVINGS, 1.0)))
+    some = reached & ~sure  # no step is longer than that
+    first = _next_step(p[some], low[some], n[some], a[some])
+    reached[some] = _rejected(first, low[some], s[some], n[some], a[some])
+    return reached
+
+
+def _next_step(p: Floats, k: Floats, n: Floats, a: Floats) -> Floats:
+    """The first step of the halving from p on, between the bounds for k and k + 1."""
+    below, above = _cell(k, n, a)
     step = np.ldexp(above - below, -HALVINGS)
-    steps = np.ceil(np.divide(p - OFF - below, step, out=np.zeros_like(s), where=step > 0))
-    first = np.maximum(p, np.minimum(below + steps * step, above))
-    return _rejected(first, low, s, n, a)
+    steps = np.ceil(np.divide(p - OFF - below, step, out=np.zeros_like(p), where=step > 0))
+    return np.asarray(np.maximum(p, np.minimum(below + steps * step, above)))
 
 
 def _cell(k: Floats, n: Floats, a: Floats) -> tuple[Floats, Floats]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from smoothcert.bounds.comparison import comparison_lower, comparison_reaches
 from smoothcert.bounds.soft import cautious
-from smoothcert.bounds.spread import HALVINGS, spread_lower, spread_reaches
+from smoothcert.bounds.spread import CAP, HALVINGS, spread_lower, spread_reaches
 
 Floats = NDArray[np.float64]
 
@@ -41,24 +42,34 @@ def reach(p: Floats, selection: Floats, estimation: Floats, alpha: float) -> NDA
 def expected(selection: Floats, n: int, alpha: float) -> Floats:
     """What would come of n votes like those of the selection."""
     like = _like(selection, np.full(selection.shape[:-1], float(n)))
-    return np.maximum(spread_lower(like, alpha, _variance(selection)), _compared(like, n, alpha))
+    by_comparison = comparison_lower(np.minimum(_total(like), n), n, alpha)
+    return np.maximum(spread_lower(like, alpha, _variance(selection)), by_comparison)
 
 
 def _bets_are_better(selection: Floats, guess: Floats, n: Floats, alpha: float) -> NDArray[np.bool_]:
-    """Would bets make more than the comparison of so many votes like those of the selection: at least the first
-    multiple of 2^−HALVINGS above it?"""
+    """Would bets make more than the comparison of so many votes like those of the selection?
+
+    Mostly only one of them reaches a point that is likely to lie between them: bets lose about `√(2 log(1/α) v/n)` and
+    the comparison, which is at most e times a binomial's tail, about `Φ⁻¹(1 − α/e) √(p(1 − p)/n)`; of whole votes they
+    lose `log(1/α)/n`, over CAP and as it is. Where that does not tell, bets make more if they reach the first multiple
+    of 2^−HALVINGS above what the comparison makes.
+    """
     like = _like(selection, n)
-    above = np.floor(np.ldexp(_compared(like, n, alpha), HALVINGS)) + 1
-    return spread_reaches(np.ldexp(above, -HALVINGS), like, alpha, guess)
+    total = np.minimum(_total(like), n)
+    mean, each = total / n, np.log(1 / alpha) / n
+    lost_by_bets = np.sqrt(2 * each * guess) + each / CAP
+    lost_by_comparison = special.ndtri(1 - alpha / np.e) * np.sqrt(mean * (1 - mean) / n) + each
+    between = np.clip(mean - (lost_by_bets + lost_by_comparison) / 2, 2.0**-HALVINGS, 1.0)
+    bets = spread_reaches(between, like, alpha, guess)
+    same = bets == comparison_reaches(between, total, n, alpha)
+    above = np.floor(np.ldexp(comparison_lower(total[same], n[same], alpha), HALVINGS)) + 1
+    bets[same] = spread_reaches(np.ldexp(above, -HALVINGS), like[same], alpha, guess[same])
+    return bets
 
 
 def _like(selection: Floats, n: Floats) -> Floats:
     """So many votes like those of the selection."""
     return np.asarray(selection * (n / selection.sum(axis=-1))[..., None])
-
-
-def _compared(votes: Floats, n: Floats | int, alpha: float) -> Floats:
-    return comparison_lower(np.minimum(_total(votes), n), n, alpha)
 
 
 def _total(votes: Floats) -> Floats:
