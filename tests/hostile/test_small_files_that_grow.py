@@ -12,9 +12,10 @@ import pytest
 
 from hostile.readers import read_run
 from interruptible import certify
-from smoothcert.plan import Classifier, FixedN, Plan, Question, Selection, Setting
+from smoothcert.plan import Classifier, FixedN, Margins, Plan, Question, Selection, Setting
 from smoothcert.sampling.blocks import Phase, Votes
 from smoothcert.sampling.duels import Lost
+from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_run
 from smoothcert.store.opening import Ration
@@ -68,6 +69,36 @@ def test_as_many_counts_as_may_be_take_less_than_a_gigabyte(tmp_path, monkeypatc
     )
     told = subprocess.run([sys.executable, "-c", script, tmp_path / "run"], capture_output=True, check=True).stdout
     assert int(told) < 1 << 20
+
+
+def spread(rivals, draws):
+    """The margin votes of class 0: of so many rivals each gets a part of them at a point of its own."""
+    rng, own = np.random.default_rng(rivals), np.arange(rivals)
+    points, weights = rng.integers(POINTS // 2, POINTS, rivals), rng.integers(1, draws * WEIGHT // 3, rivals)
+    points[0], weights[0] = POINTS // 2, draws * WEIGHT
+    return Spread(np.zeros_like(own), own, points, weights)
+
+
+def test_many_rivals_of_margin_votes_are_read_in_time(patient, tmp_path):
+    """As many as the file has room for, in one of many rows that are added up."""
+    blocks = 2_000
+    classifier = Classifier(sigma=0.5, num_classes=1 << 20, votes=Margins(1.0))
+    question = Question(n0=100 * blocks, draws=FixedN(1000, "ramps"))
+    plan, only = Plan(classifier, question, Setting(), Selection(total=1)), np.array([0])
+    rows = [
+        (Phase.SELECTION, 0, 1, spread(150_000, 100)),
+        *((Phase.SELECTION, b, b + 1, spread(1, 100)) for b in range(1, blocks)),
+        (Phase.ESTIMATION, 0, 10, spread(30_000, 1000)),
+    ]
+    with new_run(tmp_path / "run", plan, Info("", "", "", "", None)) as file:
+        file.add_input(InputRecord(0, "0", 0), None)
+        file.write_votes(
+            Votes(0, phase, a, b, 100 * (b - a), only, np.array([100 * (b - a)]), 0.0, beside)
+            for phase, a, b, beside in rows
+        )
+    content = (tmp_path / "run").read_bytes()
+    assert len(content) < 1 << 22
+    assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is None
 
 
 def tangled(content, table, fan, depth):
