@@ -51,19 +51,19 @@ def _bets_are_better(selection: Floats, guess: Floats, n: Floats, alpha: float) 
 
     Mostly only one of them reaches a point that is likely to lie between them: bets lose about `√(2 log(1/α) v/n)` and
     the comparison, which is at most e times a binomial's tail, about `Φ⁻¹(1 − α/e) √(p(1 − p)/n)`; of whole votes they
-    lose `log(1/α)/n`, over CAP and as it is. Where that does not tell, bets make more if they reach the first multiple
-    of 2^−HALVINGS above what the comparison makes.
+    lose `log(1/α)/n`, over CAP and as it is. Where that does not tell, the comparison is asked whether it reaches what
+    bets make.
     """
     like = _like(selection, n)
     total = np.minimum(_total(like), n)
     mean, each = total / n, np.log(1 / alpha) / n
     lost_by_bets = np.sqrt(2 * each * guess) + each / CAP
-    lost_by_comparison = special.ndtri(1 - alpha / np.e) * np.sqrt(mean * (1 - mean) / n) + each
+    lost_by_comparison = -special.ndtri(alpha / np.e) * np.sqrt(mean * (1 - mean) / n) + each
     between = np.clip(mean - (lost_by_bets + lost_by_comparison) / 2, 2.0**-HALVINGS, 1.0)
     bets = spread_reaches(between, like, alpha, guess)
     same = bets == comparison_reaches(between, total, n, alpha)
-    above = np.floor(np.ldexp(comparison_lower(total[same], n[same], alpha), HALVINGS)) + 1
-    bets[same] = spread_reaches(np.ldexp(above, -HALVINGS), like[same], alpha, guess[same])
+    by_bets = spread_lower(like[same], alpha, guess[same])
+    bets[same] = (by_bets > 0) & ~comparison_reaches(by_bets, total[same], n[same], alpha)
     return bets
 
 
