@@ -96,5 +96,6 @@ def others(run):
 
 
 def listen_to_interrupts():
-    """For `preexec_fn`: a shell starts background jobs with Ctrl-C ignored, and the tests may be one."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """For `preexec_fn`: a shell starts background jobs with Ctrl-C ignored, nohup does so with SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

@@ -59,13 +59,21 @@ def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDA
             # Pillow would cut 16-bit colours down to 8 bits in silence: only the name of their layout tells.
             if image.mode.startswith(("I", "F")) or any(";16" in str(tile[3]) for tile in image.tile):
                 raise InputError("of more than 8 bits a channel: convert it to 8 bits")
+            if preprocessing == Preprocessing():
+                _check_input(image)  # before its pixels take memory
             ready = preprocessing(image.convert("RGB"))
-            if ready.width * ready.height > _MAX_INPUT:
-                raise InputError(f"larger than {_MAX_INPUT} pixels as an input: give a `resize` and a `crop`")
+            _check_input(ready)
             return np.asarray(ready)
     except Image.DecompressionBombError as error:
         raise InputError(f"The image {name} is larger than {_MAX_PIXELS} pixels: shrink it.") from error
     except InputError as error:
         raise InputError(f"The image {name} is {error}.") from error
+    except MemoryError:
+        raise InputError(f"The image {name} does not fit into memory: shrink it.") from None
     except Exception as error:  # on damaged bytes a decoder raises whatever it stumbled on
         raise InputError(f"The image {name} cannot be decoded: replace or remove it.") from error
+
+
+def _check_input(image: Image.Image) -> None:
+    if image.width * image.height > _MAX_INPUT:
+        raise InputError(f"larger than {_MAX_INPUT} pixels as an input: give a `resize` and a `crop`")
