@@ -341,6 +341,12 @@ def test_no_difference_of_scores_is_steeper_than_its_constant(network):
     assert (slopes.max(axis=0) <= pairs + 1e-6).all()
 
 
+def test_what_is_proved_of_an_input_does_not_depend_on_the_others(classifier):
+    xs = [digits(train=False)[i].array for i in range(40)]
+    together = [c.radius for c in classifier.certify_batch(xs)]
+    assert [classifier.certify(xs[i]).radius for i in (0, 7, 31, 39)] == [together[i] for i in (0, 7, 31, 39)]
+
+
 def test_a_run_holds_what_certify_says(run, classifier):
     direct = classifier.certify_batch([digits(train=False)[i].array for i in range(40)])
     stored = run.certificates()

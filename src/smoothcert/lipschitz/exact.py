@@ -83,10 +83,13 @@ class _Shaken(fx.Interpreter):
         return fx.node.map_aggregate(value, self.shaken) if n.op in ("placeholder", "call_function") else value
 
     def shaken(self, value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
+        """By signs that are the same for every row, so that what is found for one does not depend on the others."""
+        if not isinstance(value, Tensor) or not value.is_floating_point() or not value.ndim:
             return value
-        signs = torch.randint(0, 2, value.shape, generator=self.chance).to(value) * 2 - 1
-        return value * (1 + COARSE * signs)
+        parts, rest = divmod(len(value), ROWS)
+        of_row = (1,) * value.ndim if rest else (parts, *value.shape[1:])
+        signs = torch.randint(0, 2, of_row, generator=self.chance).to(value) * 2 - 1
+        return value * (1 + COARSE * (signs if rest else signs.repeat(ROWS, *[1] * (value.ndim - 1))))
 
 
 def _filled(batch: Tensor) -> Tensor:
