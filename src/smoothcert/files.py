@@ -32,18 +32,39 @@ def replace_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is no plain file: choose another path.")
+    with _written(path, write) as partial:
+        os.replace(partial, path)
+
+
+def create_whole(path: Path, write: Callable[[BinaryIO], object]) -> Callable[[], None]:
+    """Writes a file completely under a name that nothing has, or raises FileExistsError; what it returns removes that
+    file again, and no other that has come to lie there."""
+    with _written(path, write) as partial:
+        made = os.lstat(partial)
+        os.link(partial, path)
+
+    def remove() -> None:
+        with suppress(OSError):
+            if os.path.samestat(os.lstat(path), made):
+                path.unlink()
+
+    return remove
+
+
+@contextmanager
+def _written(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[Path]:
+    """A new file in the folder of the path, synced, to take that name; its own is gone in the end."""
     partial = unpredictable(path)
     try:
         with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
+        yield partial
         sync_folder(path.parent)
-    except BaseException:
+    finally:
         with suppress(OSError):
             partial.unlink()
-        raise
 
 
 def write_text(path: Path, text: str) -> None:

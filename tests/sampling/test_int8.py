@@ -3,6 +3,9 @@
 import logging
 import pickle
 import re
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from typer.testing import CliRunner
 from smoothcert import InputError, SmoothedClassifier, open_run
 from smoothcert.attacks import search_run
 from smoothcert.cli import app
-from smoothcert.data import digits
+from smoothcert.data import Dataset, digits
 from smoothcert.models import build, load_model
 from smoothcert.sampling.engines import Engines, Quantised
 from smoothcert.sampling.engines.onnx import exported
@@ -90,6 +93,101 @@ def test_another_network_is_refused(model, data, run, tmp_path):
     path.unlink()
     with pytest.raises(InputError, match=r"cannot be read .* put it back"):
         again.certify_dataset(data, out=run.path, **ASKED)
+
+
+@pytest.mark.parametrize("lying", ["a file", "a folder", "a link"])
+def test_what_lies_where_the_network_goes_is_neither_replaced_nor_removed(model, data, tmp_path, lying):
+    taken, victim = tmp_path / "run.int8.onnx", tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    if lying == "a file":
+        taken.write_bytes(b"precious")
+    elif lying == "a folder":
+        taken.mkdir()
+    else:
+        taken.symlink_to(victim)
+    before = {path: path.lstat().st_ino for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"run\.int8\.onnx exists already: move it away, or choose another `out`"):
+        classifier(model, engine="onnx+int8").certify_dataset(data, out=tmp_path / "run.smoothcert", **ASKED)
+    assert {path: path.lstat().st_ino for path in tmp_path.iterdir()} == before
+    assert victim.read_bytes() == b"precious"
+
+
+def test_the_network_of_another_run_is_not_replaced(model, data, run, tmp_path):
+    """Both runs would have theirs under one name."""
+    kept = (tmp_path / "run.int8.onnx").read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        classifier(build("digits_cnn"), engine="onnx+int8").certify_dataset(data, out=tmp_path / "run", **ASKED)
+    assert (tmp_path / "run.int8.onnx").read_bytes() == kept
+    assert {path.name for path in tmp_path.iterdir()} == {"run.smoothcert", "run.int8.onnx"}
+
+
+class Ending(Dataset):
+    """Digits that cannot be read any more once a file is there."""
+
+    def __init__(self, data, file):
+        self.data, self.file = data, file
+        self.description, self.classes = data.description, data.classes
+
+    @property
+    def fingerprint(self):
+        return self.data.fingerprint
+
+    def __len__(self):
+        return len(self.data)
+
+    def stored(self, row):
+        if self.file.exists():
+            raise KeyboardInterrupt
+        return self.data.stored(row)
+
+
+def test_a_run_that_fails_before_its_first_draw_takes_with_it_what_it_has_written(model, data, run, tmp_path):
+    out = tmp_path / "new" / "run.smoothcert"
+    out.parent.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        classifier(model, engine="onnx+int8").certify_dataset(Ending(data, out), out=out, **ASKED)
+    assert list(out.parent.iterdir()) == []
+    network = out.with_name("run.int8.onnx")
+    network.write_bytes((tmp_path / "run.int8.onnx").read_bytes())
+    with pytest.raises(KeyboardInterrupt):
+        classifier(model, engine="onnx+int8").certify_dataset(Ending(data, out), out=out, **ASKED)
+    assert list(out.parent.iterdir()) == [network]
+
+
+KILLED = """
+import os, signal, sys
+from smoothcert.cli import main
+
+def kill(event, given):
+    if event == "sqlite3.connect" and str(given[0]).endswith("run.smoothcert"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+main()
+"""
+
+
+def test_a_run_that_is_killed_as_soon_as_it_is_there_goes_on(tmp_path):
+    asked = [
+        "certify",
+        "digits_cnn",
+        "digits",
+        "--sigma",
+        "0.25",
+        "--engine",
+        "onnx+int8",
+        "--limit",
+        "2",
+        "--n",
+        "100",
+    ]
+    command = [*asked, "--out", str(tmp_path / "run.smoothcert")]
+    ended = subprocess.run([sys.executable, "-c", KILLED, *command], timeout=600)
+    assert ended.returncode == -signal.SIGKILL
+    assert len(open_run(tmp_path / "run.smoothcert")) == 0
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == 0, ended.output
+    assert open_run(tmp_path / "run.smoothcert").finished
 
 
 def test_attacks_judge_by_the_network_of_the_run(model, data, run):

@@ -30,7 +30,7 @@ from smoothcert.certification.planning import (
     settle,
     verify,
 )
-from smoothcert.certification.quantising import discard_network, find_network, keep_network, quantise_once, spread
+from smoothcert.certification.quantising import find_network, keep_network, quantise_once, spread
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.certification.widths import with_width
 from smoothcert.data import Dataset, Example
@@ -77,7 +77,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
         noise_error=noise_error(asked.classifier, asked.question, size),
     )
     reader = Reader(dataset, asked.classifier, care.images)
-    with ExitStack() as stack:
+    with ExitStack() as undo, ExitStack() as stack:
         if earlier is None:
             with new_file(path) as made:
                 check_size(made.path, asked.selection.total, asked.classifier.num_classes)
@@ -85,6 +85,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
                 plan, machine = _prepared(engines, dataset, dataclasses.replace(asked, selection=selection), None, care)
                 stack.enter_context(machine)
                 made.declare(plan, info_of(engines.model, care.model_name, dataset))
+                keep_network(path, plan, engines, undo)
         else:
             asked = dataclasses.replace(asked, selection=asked.selection.as_in(earlier.selection))
             find_network(path, earlier, engines)
@@ -98,14 +99,14 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
             refuse_another(file.plan, plan, path)
             plan = as_stored(file.plan, plan, path)
         try:
-            if earlier is None:
-                keep_network(path, plan, engines)
             _certify(file, machine, engines, reader, plan, care)
         except BaseException:
             if earlier is None and not file.drawn:
                 file.discard()
-                discard_network(path, plan)
+            else:
+                undo.pop_all()
             raise
+        undo.pop_all()
     return Run(path)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from smoothcert.data import Dataset, as_dataset
 from smoothcert.errors import InputError
-from smoothcert.files import write_whole
+from smoothcert.files import create_whole
 from smoothcert.modules import require_module
 from smoothcert.plan import Plan, Setting
 from smoothcert.sampling.engines import INT8, Engines, Quantised
@@ -49,20 +51,25 @@ def quantise_once(engines: Engines, setting: Setting, sigma: float, inputs: Call
     engines.quantised = Quantised(quantised(module, xs, sigma), source)
 
 
-def keep_network(run: Path, plan: Plan, engines: Engines) -> None:
-    """Writes the network beside a run that begins, where it has one."""
+def keep_network(run: Path, plan: Plan, engines: Engines, undo: ExitStack) -> None:
+    """Writes the network beside a run that is about to begin, where it has one.
+
+    Over nothing: what lies there may belong to another run. To `undo` it, where no run came of it, removes what was
+    written here.
+    """
     made = engines.quantised
     if not plan.setting.machine.network or made is None:
         return
     path = network_path(run)
-    write_whole(path, lambda file: file.write(made.content))
+    try:
+        remove = create_whole(path, lambda file: file.write(made.content))
+        undo.callback(lambda: None if os.path.lexists(run) else remove())
+    except FileExistsError:
+        if not path.is_file() or path.read_bytes() != made.content:
+            raise InputError(f"{path} exists already: move it away, or choose another `out`.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}): choose another `out`.") from None
     logger.info("the network is kept in %s: as the model of `predict` that file is what was certified", path)
-
-
-def discard_network(run: Path, plan: Plan) -> None:
-    """Removes the network of a run that is removed."""
-    if plan.setting.machine.network:
-        network_path(run).unlink(missing_ok=True)
 
 
 def find_network(run: Path, plan: Plan, engines: Engines) -> None:
