@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -65,6 +67,15 @@ def _written(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink()
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """What is in a plain file of at most so many bytes. A link is not followed: it may lead to what never ends."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+        raise OSError(errno.EINVAL, f"no plain file of at most {most >> 30} GB")
+    with open(path, "rb", opener=lambda name, how: os.open(name, how | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        return file.read(found.st_size)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """A network of integers is certified, resumed and deployed as itself."""
 
 import logging
+import os
 import pickle
 import re
 import signal
@@ -188,6 +189,28 @@ def test_a_run_that_is_killed_as_soon_as_it_is_there_goes_on(tmp_path):
     ended = CliRunner().invoke(app, command)
     assert ended.exit_code == 0, ended.output
     assert open_run(tmp_path / "run.smoothcert").finished
+
+
+PLANTS = {
+    "a pipe": lambda path, whole: os.mkfifo(path),
+    "a link to a device": lambda path, whole: path.symlink_to("/dev/zero"),
+    "a link to the network": lambda path, whole: path.symlink_to(whole),
+    "a folder": lambda path, whole: path.mkdir(),
+    "3 GB": lambda path, whole: path.touch() or os.truncate(path, 3 << 30),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_what_is_planted_in_its_place_is_not_read(model, data, run, tmp_path, plant):
+    """A pipe would be waited for, and a device fill the memory."""
+    path, whole = tmp_path / "run.int8.onnx", tmp_path / "whole.onnx"
+    path.rename(whole)
+    PLANTS[plant](path, whole)
+    with pytest.raises(InputError, match=r"cannot be read \(no plain file of at most 2 GB\): put it back"):
+        classifier(model).certify_dataset(data, out=run.path, **ASKED)
+    run.path.unlink()
+    with pytest.raises(InputError, match="exists already: move it away"):
+        classifier(model, engine="onnx+int8").certify_dataset(data, out=run.path, **ASKED)
 
 
 def test_attacks_judge_by_the_network_of_the_run(model, data, run):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from smoothcert.data import Dataset, as_dataset
 from smoothcert.errors import InputError
-from smoothcert.files import create_whole
+from smoothcert.files import create_whole, read_plain
 from smoothcert.modules import require_module
 from smoothcert.plan import Plan, Setting
 from smoothcert.sampling.engines import INT8, Engines, Quantised
@@ -19,6 +19,8 @@ from smoothcert.sampling.identity import Identity
 from smoothcert.store.export import beside
 
 logger = logging.getLogger(__name__)
+LARGEST = 1 << 31
+"""Bytes of a network: an ONNX file is one message of Protocol Buffers, which is smaller than 2 GiB."""
 
 
 def network_path(run: Path) -> Path:
@@ -65,11 +67,17 @@ def keep_network(run: Path, plan: Plan, engines: Engines, undo: ExitStack) -> No
         remove = create_whole(path, lambda file: file.write(made.content))
         undo.callback(lambda: None if os.path.lexists(run) else remove())
     except FileExistsError:
-        if not path.is_file() or path.read_bytes() != made.content:
+        if not _is(path, made.content):
             raise InputError(f"{path} exists already: move it away, or choose another `out`.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}): choose another `out`.") from None
     logger.info("the network is kept in %s: as the model of `predict` that file is what was certified", path)
+
+
+def _is(path: Path, content: bytes) -> bool:
+    with suppress(OSError):
+        return read_plain(path, LARGEST) == content
+    return False
 
 
 def find_network(run: Path, plan: Plan, engines: Engines) -> None:
@@ -79,7 +87,7 @@ def find_network(run: Path, plan: Plan, engines: Engines) -> None:
         return
     path = network_path(run)
     try:
-        made = Quantised(path.read_bytes(), engines.open().fingerprint)
+        made = Quantised(read_plain(path, LARGEST), engines.open().fingerprint)
     except OSError as error:
         raise InputError(
             f"{path}, the network of {run}, cannot be read ({error.strerror}): put it back, or start a new run."
