@@ -343,6 +343,7 @@ def test_choice_of_the_test(selection: list[int], test: str) -> None:
         ({"radii": (0.5,), "width": 0.1}, "either"),
         ({"radii": (0.5, 0.25)}, "increasing"),
         ({"radii": (0.25, 0.25)}, "increasing"),
+        ({"radii": tuple(range(1, 1002))}, "at most 1,000 radii can be asked for, got 1,001: take fewer"),
         ({"radii": (0.0, 0.25)}, "positive"),
         ({"radii": (float("nan"),)}, "positive"),
         ({"width": 1.0}, "width"),

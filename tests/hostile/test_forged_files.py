@@ -501,6 +501,7 @@ PLANS = {
         *({**FIXED, "method": m} for m in ("best", "betting", "", "\x1b[2J", 5, ["cpm"], {"kind": "cpm"})),
         *({"kind": kind} for kind in ("forever", "softmax", "until-radii", "until-width", None, 5, ["fixed"])),
         *({**RADII, "radii": r} for r in ([], [NAN], [1e999], [-0.1], [0.0], [[0.1]], 0.1, "0.1", None, {"0": 0.1})),
+        {**RADII, "radii": [1e-6 * i for i in range(1, 150_001)]},
         *({**RADII, "max_n": n} for n in (0, 2**80, True, "500", None)),
         *({**RADII, "futility": f} for f in (-0.1, 1.0, NAN, True, "0", None)),
         *({**WIDTH, "width": w} for w in (0.0, 1.0, -0.1, NAN, INFINITE, True, "0.1", None)),

@@ -149,6 +149,19 @@ def test_claims_that_cannot_be(run, tmp_path, forged):
     assert len(certify(tmp_path / "saved.smoothcert")) == 6
 
 
+@pytest.mark.parametrize("radius", [0.05, 0.15, 0.3, 0.2 + 1e-16])
+def test_a_claim_of_a_radius_that_was_not_asked_for(tmp_path, radius):
+    smoothed = SmoothedClassifier(network(), sigma=0.25, num_classes=3, seed=0, engine="torch")
+    path = smoothed.certify_dataset(Items(), out=tmp_path / "run.smoothcert", radii=[0.1, 0.2], max_n=1000).path
+    claimed = open_run(path).certificates()[0]
+    for known in (0.0, 0.1, 0.2):
+        forge(path, claim(max(claimed.prediction, 0), known, claimed.n))
+        assert open_run(path).certificates()[0].radius == known
+    forge(path, claim(max(claimed.prediction, 0), radius, claimed.n))
+    with pytest.raises(RunError, match="a claim that cannot be"):
+        open_run(path).certificates()
+
+
 def test_a_class_without_noise_that_there_is_not(run):
     forge(run, ("REPLACE INTO clean VALUES (?, ?, ?)", pack_clean(0, 3)))
     with pytest.raises(RunError, match="a class without noise that there is not"):

@@ -32,6 +32,7 @@ from smoothcert.errors import InputError
 
 MONO, PAIRWISE = "mono", "pairwise"
 EXACT_GROWTH, BOUND_GROWTH = 1.2, 1.5  # a look costs the exact test nothing, and a bound a share of α
+MOST_RADII = 1_000
 PAIRWISE_DRAWS = 1.13  # times the draws of mono, where both see the same evidence
 
 
@@ -57,6 +58,8 @@ class SequentialPlan:
         check_number("futility", self.futility)
         if bool(self.radii) == (self.width is not None):
             raise InputError("ask either for radii to test or for a width, not both.")
+        if len(self.radii) > MOST_RADII:
+            raise InputError(f"at most {MOST_RADII:,} radii can be asked for, got {len(self.radii):,}: take fewer.")
         if list(self.radii) != sorted({r for r in self.radii if 0 < r < math.inf}):
             raise InputError(f"radii must be positive and increasing, got {self.radii!r}.")
         if self.width is not None and not 0 < check_number("width", self.width) < 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +98,12 @@ def claim_fits(claim: Claim, plan: Plan) -> bool:
     """Can the claim belong to the run? It is of a known class or of none, has no more draws than were planned, and
     where radii were asked for it is one of them."""
     known = ABSTAIN <= claim.prediction < plan.classifier.num_classes and claim.n <= plan.question.draws.most
-    return known and (not plan.radii or claim.radius in (0.0, *plan.radii))
+    return known and (not plan.radii or claim.radius == 0 or _is_among(claim.radius, plan.radii))
+
+
+def _is_among(value: float, ascending: Sequence[float]) -> bool:
+    i = bisect_left(ascending, value)
+    return i < len(ascending) and ascending[i] == value
 
 
 def _duels_fit(keys: Keys, plan: Plan) -> NDArray[np.bool_]:
