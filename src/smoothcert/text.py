@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_DOWN, Context
 from html import escape
 
@@ -23,13 +23,14 @@ def printable(text: str) -> str:
     return UNSHOWABLE.sub("\ufffd", text)
 
 
-def csv_cell(text: str) -> str:
-    """The text, with an apostrophe in front where a spreadsheet would take it for a formula.
+def csv_row(row: Iterable[object]) -> list[object]:
+    """A row of a table for spreadsheets: numbers as they are, text with an apostrophe in front where it would be taken
+    for a formula.
 
-    >>> print(csv_cell("=1+1"), csv_cell('"=1+1"'))
-    '=1+1 '"=1+1"
+    >>> print(*csv_row([-1, "=1+1", '"=1+1"']))
+    -1 '=1+1 '"=1+1"
     """
-    return f"'{text}" if FORMULA.match(text) else text
+    return [f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value for value in row]
 
 
 def html_table(fields: dict[str, str]) -> str:

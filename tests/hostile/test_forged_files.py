@@ -1,6 +1,7 @@
 """Files made to do harm: to run something, to fill the memory, to never end. Each is refused with one sentence."""
 
 import copy
+import csv
 import io
 import json
 import os
@@ -40,6 +41,7 @@ from smoothcert import InputError, open_run
 from smoothcert.data import open_data, parquet
 from smoothcert.models import load_model
 from smoothcert.store import schema
+from smoothcert.store.export import export_run
 from smoothcert.store.schema import Info, info_from_json, meta_checksum
 
 FORMAT_2 = Path(__file__).parent.parent / "data" / "format-2-labels.smoothcert"
@@ -594,6 +596,16 @@ def test_text_in_a_plan_is_shown_harmlessly(patient, run_bytes, forge, tmp_path,
         out.flush()
         assert is_harmless(out.buffer.getvalue().decode().replace("\n", ""))
         assert is_harmless((tmp_path / "box" / "out" / "table.json").read_text().replace("\n", ""))
+
+
+@pytest.mark.parametrize("place", ["classifier.model", "selection.data", "setting.engine.engine"])
+def test_text_in_a_plan_is_no_formula_in_a_table(run_bytes, forge, tmp_path, place):
+    path = tmp_path / "run.smoothcert"
+    path.write_bytes(forge(run_bytes, change=at(place, '=HYPERLINK("http://example.org")')))
+    for kind, separator in (("csv", ","), ("tsv", "\t")):
+        export_run(open_run(path), tmp_path / kind, kind)
+        cells = {cell for row in csv.reader((tmp_path / kind).open(), delimiter=separator) for cell in row}
+        assert not {cell for cell in cells if cell.startswith("=")}
 
 
 SMALLEST, LARGEST = 5e-324, 1.7e308

@@ -16,7 +16,7 @@ from smoothcert.attacks.audit import Search
 from smoothcert.attacks.dataset import DatasetAttack
 from smoothcert.errors import InputError
 from smoothcert.files import as_text, write_text, write_whole
-from smoothcert.text import csv_cell
+from smoothcert.text import csv_row
 
 
 def check_format(path: Path) -> None:
@@ -52,6 +52,6 @@ def write_violations(path: Path, search: Search) -> None:
 
 def _csv(file: BinaryIO, rows: list[dict[str, object]]) -> None:
     with as_text(file) as text:
-        writer = csv.DictWriter(text, list(rows[0]))
-        writer.writeheader()
-        writer.writerows({**row, "id": csv_cell(str(row["id"]))} for row in rows)
+        writer = csv.writer(text)
+        writer.writerow(rows[0])
+        writer.writerows(csv_row(row.values()) for row in rows)

@@ -15,7 +15,7 @@ from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve
 from smoothcert.report.paired import Paired
 from smoothcert.summary import Summary
-from smoothcert.text import counted, csv_cell
+from smoothcert.text import counted, csv_row
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -95,13 +95,11 @@ def comma_separated(contents: Contents) -> str:
     )
     for curve, summary in zip(contents.curves, contents.summaries, strict=True):
         sigma, wrong = curve.run.plan.classifier.sigma, contents.possibly_wrong(curve)
-        told = csv_cell(curve.name), curve.basis, curve.method, sigma, curve.alpha, summary.inputs, curve.draws, wrong
+        told = curve.name, curve.basis, curve.method, sigma, curve.alpha, summary.inputs, curve.draws, wrong
         beside = dataclasses.astuple(curve.run.accuracies)
-        writer.writerow([*told, *_shares(summary), summary.average_radius, summary.abstained, *beside])
+        writer.writerow(csv_row([*told, *_shares(summary), summary.average_radius, summary.abstained, *beside]))
     for name, known in contents.baseline.rows() if contents.baseline else ():
-        writer.writerow(
-            [csv_cell(name), "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), *[""] * 5]
-        )
+        writer.writerow(csv_row([name, "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), *[""] * 5]))
     return out.getvalue()
 
 

@@ -18,7 +18,7 @@ from smoothcert.errors import InputError
 from smoothcert.files import as_text, write_whole
 from smoothcert.records import record
 from smoothcert.store.run import Run
-from smoothcert.text import csv_cell, radius_text
+from smoothcert.text import csv_row, radius_text
 
 logger = logging.getLogger(__name__)
 ESTIMATED_RADIUS = "estimated_radius"
@@ -81,15 +81,15 @@ def _tsv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
         print(*(radius if column == "radius" else column for column in COHEN_COLUMNS), sep="\t", file=text)
         for r in rows:
             time = timedelta(seconds=r["seconds"])
-            facts = (csv_cell(r["id"]), r["label"], r["prediction"], radius_text(r[radius]), int(r["correct"]), time)
-            print(*facts, sep="\t", file=text)
+            facts = (r["id"], r["label"], r["prediction"], radius_text(r[radius]), int(r["correct"]), time)
+            print(*csv_row(facts), sep="\t", file=text)
 
 
 def _csv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
     with as_text(file) as text:
-        writer = csv.DictWriter(text, list(rows[0]) if rows else ["id"])
-        writer.writeheader()
-        writer.writerows({**r, "id": csv_cell(r["id"])} for r in rows)
+        writer = csv.writer(text)
+        writer.writerow(rows[0] if rows else ["id"])
+        writer.writerows(csv_row(r.values()) for r in rows)
 
 
 def _parquet(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
