@@ -403,6 +403,15 @@ def test_run_files_with_other_tables_and_values(refuses, run_bytes, forge, state
     assert refuses(read_run, "run.smoothcert", forge(run_bytes, *statements))
 
 
+@pytest.mark.parametrize("space", ["\u0085", "\u00a0", "\u2003", "\u3000"], ids=ascii)
+def test_what_is_no_space_for_sqlite_is_none_for_us(refuses, run_bytes, forge, space):
+    """There it is a letter: the columns have types of odd names, no key, and may be NULL."""
+    table = "CREATE TABLE clean (position INTEGER PRIMARY KEY, class INTEGER NOT NULL, checksum BLOB NOT NULL)"
+    table = table.replace("PRIMARY KEY", f"PRIMARY{space}KEY").replace("NOT NULL", f"NOT{space}NULL")
+    said = refuses(read_run, "run.smoothcert", forge(run_bytes, "DROP TABLE clean", table))
+    assert "tables that are not those of a run" in said
+
+
 @pytest.mark.parametrize("size", [(64_000, 64_000), (5_000, 5_000), (65, 65), (3, 2)])
 def test_thumbnails_that_are_bombs_or_unlike_the_others(refuses, run_bytes, forge, size):
     content = saved(Image.new("L", (3, 2)), "PNG") if size == (3, 2) else png(*size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -59,6 +60,9 @@ MIGRATIONS: Mapping[int, str] = {
     2: "CREATE TABLE clean (position INTEGER PRIMARY KEY, class INTEGER NOT NULL, checksum BLOB NOT NULL)",
 }
 """SQL that brings a file of version k to version k + 1, so that older files open."""
+
+SPACE = re.compile("[ \\t\\n\\f\\r]+")
+"""Between words, for SQLite: a space that is not in ASCII is a letter to it."""
 
 Layout = frozenset[tuple[str, ...]]
 PHASES = {phase.value for phase in Phase}
@@ -309,7 +313,7 @@ def _execute(connection: sqlite3.Connection, statements: str) -> None:
 def layout_of(connection: sqlite3.Connection) -> Layout:
     """All that a file declares, word by word: tables, and what could be SQL of its own that runs when it is read."""
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
-    return frozenset(tuple(" ".join(str(text).split()) for text in row) for row in rows)
+    return frozenset(tuple(SPACE.sub(" ", str(text)).strip(" ") for text in row) for row in rows)
 
 
 @cache
