@@ -76,11 +76,15 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
 
 @contextmanager
 def no_exit() -> Iterator[None]:
-    """A model that ends the process is at fault, and its run has not ended well."""
+    """A model that ends the process, or raises what no `except Exception` takes for an error, is at fault, and its run
+    has not ended well. Ctrl-C is not its doing."""
     try:
         yield
-    except SystemExit as end:
-        raise RunError(f"the model called sys.exit({end.code!r}): take that out of it, and start again.") from end
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as end:
+        did = f"called sys.exit({end.code!r})" if isinstance(end, SystemExit) else f"raised {type(end).__name__}"
+        raise RunError(f"the model {did}: take that out of it, and start again.") from end
 
 
 class _OneThread:

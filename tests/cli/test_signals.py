@@ -66,6 +66,29 @@ def at_2():
 def at_3():
     return Leaving(3)
 
+class Odd(BaseException):
+    pass
+
+class Raising(Leaving):
+    """Raises what is no Exception."""
+    def __init__(self, at, odd):
+        super().__init__(at)
+        self.odd = odd
+    def forward(self, x):
+        try:
+            return super().forward(x)
+        except SystemExit:
+            raise self.odd from None
+
+def odd_2():
+    return Raising(2, Odd)
+
+def odd_3():
+    return Raising(3, Odd)
+
+def closing():
+    return Raising(3, GeneratorExit)
+
 class Choosing(torch.nn.Module):
     def forward(self, x):
         if len(x) > 10 and not torch.compiler.is_exporting():
@@ -220,4 +243,13 @@ def test_a_model_that_ends_the_process_anywhere_is_an_error(folder, command):
     )
     assert process.returncode == 1, process.stderr
     assert "called sys.exit(0): take that out of it" in process.stderr
+    assert not Path(folder / "run.smoothcert").exists()
+
+
+@pytest.mark.parametrize(("model", "name"), [("odd_2", "Odd"), ("odd_3", "Odd"), ("closing", "GeneratorExit")])
+def test_a_model_that_raises_what_is_no_exception_is_an_error(folder, model, name):
+    process = start(folder, f"mine:{model}", "mine:data", "--engine", "torch")
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == f"smoothcert: the model raised {name}: take that out of it, and start again."
     assert not Path(folder / "run.smoothcert").exists()
