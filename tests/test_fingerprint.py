@@ -114,6 +114,19 @@ def test_code_that_changed_under_the_same_weights():
     assert of(BranchingOtherwise()) != of(Branching())
 
 
+def negated(part):
+    """Patches the forward of a part by a function around the one that it has."""
+    before = part.forward
+    part.forward = lambda x: -before(x)
+
+
+def test_a_forward_that_was_patched_is_seen_in_code():
+    whole, part = Branching(), Branching()
+    negated(whole)
+    negated(part.head)
+    assert len({of(model) for model in (Branching(), whole, part)}) == 3
+
+
 def test_the_built_in_networks_export():
     for name in ("cifar_resnet8", "digits_cnn", "liresnet"):
         shape = (1, 8, 8) if name == "digits_cnn" else (3, 32, 32)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS
 
-from smoothcert.certification.description import Description, tensor_bytes
+from smoothcert.description import Description, tensor_bytes
 from smoothcert.modules import Model, device_of, evaluated
 from smoothcert.sampling.engines import open_engine
 

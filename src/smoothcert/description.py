@@ -157,7 +157,7 @@ class Description:
         self.add(type(module))
         self._add_mapping({**module._parameters, **module._buffers, **module._modules})
         self._add_sequence([hook for name in HOOKS for hook in getattr(module, name).values()])
-        self._add_mapping({name: value for name, value in vars(module).items() if not hasattr(_PLAIN, name)})
+        self._add_mapping({name: value for name, value in vars(module).items() if name not in _PLAIN})
 
     def _add_script(self, module: torch.jit.ScriptModule) -> None:
         """All that torch saves of it but where its code came from, which is no part of what it computes."""
@@ -179,7 +179,9 @@ class Description:
             self.opaque.add(type(value).__qualname__)
 
 
-_PLAIN = torch.nn.Module()
+_PLAIN = frozenset(vars(torch.nn.Module()))
+"""What every module keeps of itself."""
+
 KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     (torch.nn.Module, Description._add_module),
     (torch.Tensor, Description._add_tensor),
