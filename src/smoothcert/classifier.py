@@ -90,19 +90,17 @@ class SmoothedClassifier:
         self.noise = noise_of(self.classifier)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: all but engines and locks; the copy opens the engine that was chosen here."""
+        """For pickle and copy: all but open engines and locks; the copy opens the engine that was chosen here."""
         with self._changing:
-            state = {**vars(self), "_engines": self.model, "_counted": self._counted.copy()}
+            state = {**vars(self), "_counted": self._counted.copy()}
         machine = state["_machine"]
         state["_machine"] = (name_of(machine.identity), machine.batch, machine.reason)
-        state["_quantised"] = self._engines.quantised
         del state["_changing"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        engines = Engines(state["_engines"])
-        engines.quantised = state.pop("_quantised")
-        vars(self).update(state, _engines=engines, _machine=here(engines, *state["_machine"]), _changing=Lock())
+        machine = here(state["_engines"], *state["_machine"])
+        vars(self).update(state, _machine=machine, _changing=Lock())
 
     @property
     def model(self) -> Model:

@@ -120,6 +120,40 @@ def test_weights_that_change_are_seen(module, name):
         assert (engine(ROWS).argmax(1) == 0).all()
 
 
+class Signed(nn.Module):
+    """Scores by a number and a tensor that are neither parameters nor buffers."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.sign, self.scales = nn.Linear(192, 4), 1.0, torch.ones(4)
+
+    def forward(self, x):
+        return self.sign * self.scales * self.head(x.flatten(1))
+
+
+CHANGES = {
+    "a number": lambda m: setattr(m, "sign", -1.0),
+    "a tensor": lambda m: m.scales.mul_(-1),
+    "a hook of a part": lambda m: m.head.register_forward_hook(lambda module, args, output: -output),
+    "the forward of a part": lambda m: setattr(m.head, "forward", lambda x: -nn.functional.linear(x, m.head.weight)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("name", ["torch+folded", "torch+channels-last", "onnx"])
+def test_any_change_of_the_module_is_seen(name, change):
+    if name == "onnx":
+        pytest.importorskip("onnxruntime")
+    model = Signed().eval()
+    engine = open_engine(model, name)
+    with engine.ready():
+        engine(ROWS)
+    change(model)
+    with engine.ready():
+        torch.testing.assert_close(engine(ROWS), model(ROWS))
+
+
 @pytest.mark.parametrize("name", ["auto", "torch", "torch+folded"])
 def test_a_batch_beyond_all_memory_is_a_sentence(module, name):
     with pytest.raises(InputError, match=r"batches of 100,000,000 inputs take [\d.,]+ GB .* choose a smaller `batch`"):

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from smoothcert.attacks import search_run
 from smoothcert.cli import app
 from smoothcert.data import Dataset, digits
 from smoothcert.models import build, load_model
+from smoothcert.modules import evaluated
 from smoothcert.sampling.engines import Engines, Quantised
+from smoothcert.sampling.engines.module import state_of
 from smoothcert.sampling.engines.onnx import exported
 from smoothcert.sampling.engines.quantising import RECIPES, make
 
@@ -235,8 +238,46 @@ def test_weights_that_change_are_refused(data):
     smoothed = classifier(module, engine="onnx+int8")
     smoothed.count(data[0].array, 100)
     next(module.parameters()).data += 1
-    with pytest.raises(InputError, match="weights have changed since it was quantised"):
+    with pytest.raises(InputError, match="has changed since it was quantised"):
         smoothed.count(data[0].array, 100)
+
+
+class Signed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.sign = torch.nn.Linear(64, 10), 1.0
+
+    def forward(self, x):
+        return self.sign * SIGN.value * self.head(x.flatten(1))
+
+
+SIGN = types.ModuleType("a module of settings")
+SIGN.value = 1.0
+
+
+def test_a_number_that_changes_is_refused(data, tmp_path):
+    """In a run, in memory, and in a copy that was made after the change; a copy from before it goes on."""
+    module = Signed().eval()
+    smoothed = classifier(module, engine="onnx+int8")
+    before = smoothed.count(data[0].array, 100)
+    copied = pickle.loads(pickle.dumps(smoothed))
+    module.sign = -1.0
+    for changed in (smoothed, pickle.loads(pickle.dumps(smoothed))):
+        with pytest.raises(InputError, match="has changed since it was quantised"):
+            changed.certify_dataset(data, out=tmp_path / "run.smoothcert", **ASKED)
+        with pytest.raises(InputError, match="has changed since it was quantised"):
+            changed.count(data[0].array, 100)
+    assert list(tmp_path.iterdir()) == []
+    assert copied.count(data[0].array, 100).sum() == before.sum()
+
+
+def test_what_the_model_reads_elsewhere_is_compared_when_a_run_begins(data, tmp_path, monkeypatch):
+    smoothed = classifier(Signed().eval(), engine="onnx+int8")
+    smoothed.count(data[0].array, 100)
+    monkeypatch.setattr(SIGN, "value", -1.0)
+    with pytest.raises(InputError, match="has changed since it was quantised"):
+        smoothed.certify_dataset(data, out=tmp_path / "run.smoothcert", **ASKED)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +314,7 @@ def test_weights_have_seven_bits(model, data, recipe):
     assert weights
     assert max(np.abs(w.astype(int)).max() for w in weights) <= 64
     engines = Engines(model)
-    engines.quantised = Quantised(content, engines.open().fingerprint)
+    engines.quantised = Quantised(content, state_of(evaluated(model)), "")
     engine = engines.open("onnx+int8")
     with engine.ready():
         assert engine(rows).shape == (10, 10)

@@ -1,10 +1,13 @@
 """ONNX Runtime casts the votes that eager PyTorch casts."""
 
+import types
+
 import numpy as np
 import pytest
 import torch
 
 from smoothcert import InputError, SmoothedClassifier
+from smoothcert.data import digits
 from smoothcert.models import build
 
 pytest.importorskip("onnxruntime", reason="the extra smoothcert[onnx] is not installed")
@@ -27,6 +30,38 @@ def test_a_module_votes_alike_in_both_engines(module):
     assert np.abs(eager.count(X, 3000) - onnx.count(X, 3000)).sum() <= 2  # a tie within rounding may fall either way
     assert module.training
     assert eager.engine.identity != onnx.engine.identity
+
+
+SETTINGS = types.ModuleType("settings")
+SETTINGS.sign = 1.0
+
+
+class ReadsElsewhere(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        return SETTINGS.sign * self.head(x.flatten(1))
+
+
+def test_the_votes_of_a_run_are_those_of_the_model_that_its_fingerprint_names(tmp_path, monkeypatch):
+    """Whatever the classifier has run before, and wherever the change was made."""
+
+    def classifier():
+        return SmoothedClassifier(model, sigma=0.25, num_classes=10, seed=1, engine="onnx", batch=200)
+
+    model, data = ReadsElsewhere().eval(), digits(train=False)
+    used = classifier()
+    used.count(data[0].array, 200)
+    monkeypatch.setattr(SETTINGS, "sign", -1.0)
+    one, other = (
+        smoothed.certify_dataset(data, out=tmp_path / f"{name}.smoothcert", n=200, limit=3)
+        for name, smoothed in (("used", used), ("new", classifier()))
+    )
+    assert one.plan.classifier.model == other.plan.classifier.model
+    assert np.array_equal(one.tally.selections, other.tally.selections)
 
 
 @pytest.mark.parametrize("batch", [64, None])

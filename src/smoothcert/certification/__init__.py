@@ -67,8 +67,10 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
     """Draws what is asked into the run file, going on where it was stopped, and opens it to read.
 
     A file is there from when every input was read and the plan is settled. One that this call has made, and in which
-    nothing was drawn when it failed, is removed. A new run for which no seed is asked is drawn from the seed `fresh`.
+    nothing was drawn when it failed, is removed. The engines are made of the model as it is now, and so is the
+    fingerprint that the file keeps. A new run for which no seed is asked is drawn from the seed `fresh`.
     """
+    engines.renew()
     size, earlier = math.prod(dataset.shape), RunFile.plan_of(path)
     asked = dataclasses.replace(
         asked,
@@ -116,12 +118,13 @@ def _prepared(
     """The plan with all that is known once the machine is, and the machine."""
     rows = asked.selection.rows(dataset)
     first = dataset[rows[0]].array
-    quantise_once(engines, asked.setting, asked.classifier.sigma, lambda: spread(dataset, rows))
-    known = "" if earlier is None else earlier.classifier.model
+    model = fingerprint_of(engines.model, first.shape, "" if earlier is None else earlier.classifier.model)
+    fresh = model if earlier is None else None
+    quantise_once(engines, asked.setting, asked.classifier.sigma, lambda: spread(dataset, rows), fresh)
     constant, pairs = constants_of(asked.question, engines.model, first)
     asked = dataclasses.replace(
         asked,
-        classifier=dataclasses.replace(asked.classifier, model=fingerprint_of(engines.model, first.shape, known)),
+        classifier=dataclasses.replace(asked.classifier, model=model),
         constant=constant,
         pairs=pairs,
         local_of=asked.local_constants_of if earlier is None else earlier.local_of,

@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from smoothcert.certification.fingerprint import fingerprint_of
 from smoothcert.data import Dataset, as_dataset
 from smoothcert.errors import InputError
 from smoothcert.files import create_whole, read_plain
-from smoothcert.modules import require_module
+from smoothcert.modules import evaluated, require_module
 from smoothcert.plan import Plan, Setting
-from smoothcert.sampling.engines import INT8, Engines, Quantised
+from smoothcert.sampling.engines import INT8, NO_MODULE, Engines, Quantised
+from smoothcert.sampling.engines.int8 import CHANGED
+from smoothcert.sampling.engines.module import state_of
 from smoothcert.sampling.engines.quantising import INPUTS, Inputs, quantised
 from smoothcert.sampling.identity import Identity
 from smoothcert.store.export import beside
@@ -33,9 +36,11 @@ def spread(dataset: Dataset, rows: Sequence[int]) -> Inputs:
     return [dataset[row].array for row in rows[:: max(1, len(rows) // INPUTS)][:INPUTS]]
 
 
-def quantise_once(engines: Engines, setting: Setting, sigma: float, inputs: Callable[[], Inputs]) -> None:
+def quantise_once(
+    engines: Engines, setting: Setting, sigma: float, inputs: Callable[[], Inputs], model: str | None = None
+) -> None:
     """Makes the network that the setting asks for, unless it is there: from the data that are given to calibrate it,
-    or else from these inputs."""
+    or else from these inputs. One that is there must be of the model of this fingerprint, where that is known."""
     if setting.engine != INT8:
         return
     if setting.cluster is not None:
@@ -44,13 +49,15 @@ def quantise_once(engines: Engines, setting: Setting, sigma: float, inputs: Call
             f"file beside such a run as the model."
         )
     if engines.quantised is not None:
+        if model not in (None, engines.quantised.model):
+            raise InputError(CHANGED)
         return
-    module, given = require_module(engines.model, f"engine {INT8} quantises torch modules: leave it out."), None
+    module, given = require_module(engines.model, NO_MODULE), None
     if setting.calibration is not None:
         given = as_dataset(setting.calibration, labelled=False)
     xs = inputs() if given is None else spread(given, range(len(given)))
-    source = engines.open().fingerprint
-    engines.quantised = Quantised(quantised(module, xs, sigma), source)
+    source, model = state_of(evaluated(module)), model or fingerprint_of(module, xs[0].shape)
+    engines.quantised = Quantised(quantised(module, xs, sigma), source, model)
 
 
 def keep_network(run: Path, plan: Plan, engines: Engines, undo: ExitStack) -> None:
@@ -85,9 +92,9 @@ def find_network(run: Path, plan: Plan, engines: Engines) -> None:
     engine = plan.setting.engine
     if not isinstance(engine, Identity) or not engine.network or engines.quantised is not None:
         return
-    path = network_path(run)
+    path, module = network_path(run), require_module(engines.model, NO_MODULE)
     try:
-        made = Quantised(read_plain(path, LARGEST), engines.open().fingerprint)
+        made = Quantised(read_plain(path, LARGEST), state_of(evaluated(module)), plan.classifier.model)
     except OSError as error:
         raise InputError(
             f"{path}, the network of {run}, cannot be read ({error.strerror}): put it back, or start a new run."

@@ -12,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
+from smoothcert.modules import evaluated
 from smoothcert.sampling.batches import SIZES, Patience, choose_batch, fastest_batch, rate, require_room
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import INT8, Engine, Engines, HalvingEngine
 from smoothcert.sampling.engines.agreement import COARSE_TOLERANCE, TOLERANCE, agree
 from smoothcert.sampling.engines.int8 import Int8Engine
-from smoothcert.sampling.engines.module import COARSE
+from smoothcert.sampling.engines.module import COARSE, state_of
 from smoothcert.sampling.engines.onnx import exported
 from smoothcert.sampling.engines.quantising import RECIPES, Quantised, make
 from smoothcert.sampling.executor import Executor, Job
@@ -172,7 +173,7 @@ class _Contest:
         rows = self._noisy(self.sizes[0])
         try:
             made = make(exported(module, tuple(rows.shape)), [rows], RECIPES[0])
-            engine = Int8Engine(module, Quantised(made, self.engines.open().fingerprint))
+            engine = Int8Engine(module, Quantised(made, state_of(evaluated(module)), ""))
             with engine.ready():
                 times = rate(engine, self.x, self.entries["onnx"].batch, self.patience) / best.rate
         except Exception:

@@ -6,19 +6,20 @@ that runs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.modules import Model, require_module
+from smoothcert.modules import Model, evaluated, require_module
 from smoothcert.sampling.engines.base import Engine
 from smoothcert.sampling.engines.compiled import CompiledEngine
 from smoothcert.sampling.engines.function import FunctionEngine
 from smoothcert.sampling.engines.halving import HalvingEngine
 from smoothcert.sampling.engines.int8 import Int8Engine
-from smoothcert.sampling.engines.module import ModuleEngine
+from smoothcert.sampling.engines.module import ModuleEngine, state_of
 from smoothcert.sampling.engines.onnx import OnnxEngine, OnnxFileEngine
 from smoothcert.sampling.engines.pytorch import TorchEngine
 from smoothcert.sampling.engines.quantising import Quantised
@@ -26,6 +27,7 @@ from smoothcert.sampling.identity import INT8, Identity
 
 _FAMILIES: dict[str, type[ModuleEngine]] = {"torch": TorchEngine, "compile": CompiledEngine, "onnx": OnnxEngine}
 ENGINES = ("auto", *_FAMILIES)
+NO_MODULE = f"engine {INT8} quantises torch modules: leave it out."
 
 
 def open_engine(model: Model, name: str = "auto", made: Quantised | None = None) -> Engine:
@@ -38,7 +40,7 @@ def open_engine(model: Model, name: str = "auto", made: Quantised | None = None)
     if family not in ENGINES:
         raise InputError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}.")
     if name == INT8:
-        return Int8Engine(require_module(model, f"engine {INT8} quantises torch modules: leave it out."), made)
+        return Int8Engine(require_module(model, NO_MODULE), made)
     if isinstance(model, Path):
         return OnnxFileEngine(model)
     if isinstance(model, torch.nn.Module):
@@ -60,6 +62,19 @@ class Engines:
         self._opening = Lock()
         self._quantised: Quantised | None = None
 
+    def __getstate__(self) -> tuple[Model, Quantised | None, bool]:
+        """For pickle and copy: the model, the network that was made of it, and whether that is still its own."""
+        made = self._quantised
+        return self.model, made, made is not None and made.source == self._state()
+
+    def __setstate__(self, state: tuple[Model, Quantised | None, bool]) -> None:
+        model, made, unchanged = state
+        Engines.__init__(self, model)
+        self._quantised = replace(made, source=self._state()) if made is not None and unchanged else made
+
+    def _state(self) -> str:
+        return state_of(evaluated(require_module(self.model, NO_MODULE)))
+
     @property
     def quantised(self) -> Quantised | None:
         """The network that `onnx+int8` runs."""
@@ -70,6 +85,11 @@ class Engines:
         with self._opening:
             self._quantised = made
             self._opened.pop(INT8, None)
+
+    def renew(self) -> None:
+        """Forgets the engines, so that each is made of the model as it is now."""
+        with self._opening:
+            self._opened.clear()
 
     def open(self, name: str = "torch") -> Engine:
         """The engine of that name; "auto" is plain eager PyTorch here."""
@@ -88,6 +108,7 @@ def name_of(identity: Identity) -> str:
 __all__ = [
     "ENGINES",
     "INT8",
+    "NO_MODULE",
     "Engine",
     "Engines",
     "HalvingEngine",

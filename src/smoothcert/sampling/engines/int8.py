@@ -12,12 +12,13 @@ from smoothcert.sampling.engines.onnx import Graph, OnnxEngine
 from smoothcert.sampling.engines.quantising import Quantised
 from smoothcert.sampling.identity import Identity
 
+CHANGED = "the model has changed since it was quantised: make a new classifier of it."
+
 
 class Int8Engine(OnnxEngine):
     """Runs the network that `quantising` has made of the module: it has to be there before the first batch.
 
-    The hash of that network is part of the identity. It is not made anew when the module's weights change: then it is
-    refused.
+    The hash of that network is part of the identity. It is not made anew when the module changes: then it is refused.
     """
 
     options_known = ("int8",)
@@ -36,6 +37,6 @@ class Int8Engine(OnnxEngine):
     def build(self, batch: torch.Tensor) -> Network:
         if self.made is None:
             raise InputError("engine onnx+int8 has no network yet: a SmoothedClassifier quantises one.")
-        if self.made.source != self.fingerprint:
-            raise InputError("the model's weights have changed since it was quantised: make a new classifier of it.")
+        if self.made.source != self._state:
+            raise InputError(CHANGED)
         return Graph(self.made.content, "the quantised model")

@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from smoothcert.description import Description
 from smoothcert.errors import InputError
 from smoothcert.modules import device_of, evaluated, no_exit, one_thread
+from smoothcert.sampling.engines.agreement import COARSE_TOLERANCE, TOLERANCE, agree
 from smoothcert.sampling.identity import Identity
 
 Network = Callable[[torch.Tensor], torch.Tensor]
@@ -51,12 +53,27 @@ def tf32() -> Iterator[None]:
             kind.fp32_precision = precision
 
 
+def state_of(module: torch.nn.Module) -> str:
+    """A hash of the code, the tensors and the values that a module and its parts hold, in evaluation mode.
+
+    It tells whether what was made of the module is still what the module is, and compares within one process alone.
+    """
+    description = Description()
+    try:
+        description.add(module)
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"whether the model changes cannot be seen ({reason}): use engine torch.") from error
+    return description.hexdigest()
+
+
 class ModuleEngine(ABC):
     """A copy of a torch module in evaluation mode, without gradients; the module itself is left as it is.
 
     The copy shares the module's tensors, and is made anew when the first of those who are `ready` at once comes in. A
-    subclass says in `build` what runs in its place: made for the first batch, and again when the weights have changed
-    since. `bf16` is torch's autocast, `tf32` a setting of CUDA.
+    subclass says in `build` what runs in its place: made for the first batch, and again for those who come in when the
+    module has changed since, by its weights, its code or any value that it holds. `bf16` is torch's autocast, `tf32` a
+    setting of CUDA.
     """
 
     family: ClassVar[str]
@@ -75,7 +92,7 @@ class ModuleEngine(ABC):
         self._lock, self._users = Lock(), 0
         self._own = module
         self._network: Network | None = None
-        self._built_from = ""
+        self._state, self._made_before = "", False
 
     def versions(self) -> str:
         return f"torch {torch.__version__}"
@@ -106,6 +123,10 @@ class ModuleEngine(ABC):
         """Is it safe, and wanted, to run several batches at once on the CPU, each on one thread?"""
         return False
 
+    def runs_a_copy(self) -> bool:
+        """Does it run what `build` has made of `self._own`, and not that itself?"""
+        return True
+
     @abstractmethod
     def build(self, batch: torch.Tensor) -> Network:
         """What runs batches of this shape in place of `self._own`."""
@@ -125,8 +146,9 @@ class ModuleEngine(ABC):
         with self._lock:
             if self._users == 0:
                 self._own = evaluated(self.module)
-                if not self._built_from or self._built_from != self.fingerprint:
-                    self._network = None
+                state = state_of(self._own) if self.runs_a_copy() else ""
+                if not state or state != self._state:
+                    self._network, self._state = None, state
             self._users += 1
         try:
             with one_thread() if self.lanes > 1 else nullcontext():
@@ -139,8 +161,10 @@ class ModuleEngine(ABC):
         with torch.inference_mode(), self._arithmetic(), no_exit():
             with self._lock:
                 if self._network is None:
-                    self._network = self.build(batch)
-                    self._built_from = "" if self._network is self._own else self.fingerprint
+                    network = self.build(batch)
+                    if self._made_before and self.runs_a_copy():
+                        self._require_agreement(network, batch)
+                    self._network, self._made_before = network, True
                 network = self._network
             output = network(batch)
         if not isinstance(output, torch.Tensor):
@@ -148,3 +172,12 @@ class ModuleEngine(ABC):
                 f"the model returned {type(output).__name__}, not a tensor: wrap it so that it returns the scores."
             )
         return output
+
+    def _require_agreement(self, network: Network, batch: torch.Tensor) -> None:
+        """Refuses what was made of a changed module, and computes something else: the engine was chosen for another."""
+        tolerance = COARSE_TOLERANCE if any(option in COARSE for option in self.options) else TOLERANCE
+        if not agree(network(batch), self._own(batch), tolerance):
+            raise InputError(
+                f"engine {self.identity.engine} computes something else than the model, which has changed since the "
+                f"engine was chosen: use engine torch."
+            )

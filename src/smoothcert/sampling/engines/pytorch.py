@@ -28,6 +28,9 @@ class TorchEngine(ModuleEngine):
             raise InputError("engine option 'lanes' calls the model from several threads: use torch+folded+lanes.")
         return LANES in self.options
 
+    def runs_a_copy(self) -> bool:
+        return FOLDED in self.options or CHANNELS_LAST in self.options
+
     def build(self, batch: torch.Tensor) -> Network:
         network = self._own
         with torch.inference_mode(False), torch.no_grad():

@@ -65,10 +65,12 @@ RECIPES = (Recipe("MinMax"), Recipe("MinMax", True), Recipe("Percentile", True),
 
 @dataclass(frozen=True)
 class Quantised:
-    """The content of an .onnx file, and the fingerprint of the weights that it was made from."""
+    """The content of an .onnx file, and what it was made from: the state of a module, and the fingerprint of that model
+    as a run has it."""
 
     content: bytes
     source: str
+    model: str
 
     @property
     def digest(self) -> str:
