@@ -108,6 +108,28 @@ def test_a_linear_layer_and_its_batch_norm():
     assert not any(isinstance(m, nn.BatchNorm1d) for m in folded.modules())
 
 
+def patched(part):
+    before = part.forward
+    part.forward = lambda x: before(x).relu()
+
+
+BESIDE = {
+    "hook": lambda part: part.register_forward_hook(lambda module, args, output: output.relu()),
+    "hook before": lambda part: part.register_forward_pre_hook(lambda module, args: (args[0].relu(),)),
+    "forward": patched,
+}
+
+
+@pytest.mark.parametrize("change", BESIDE.values(), ids=BESIDE)
+def test_what_runs_beside_the_code_of_a_class_is_not_folded_away(module, change):
+    for part in (module[1].layer1[0].conv1, module[1].layer1[0].bn1):
+        change(part)
+        torch.testing.assert_close(scores(module, "torch+folded"), scores(module, "torch"), rtol=1e-4, atol=1e-4)
+    change(module)
+    with pytest.raises(InputError, match="is not folded: use engine torch"):
+        scores(module, "torch+folded")
+
+
 @pytest.mark.parametrize("name", ["torch+folded", "onnx"])
 def test_weights_that_change_are_seen(module, name):
     if name == "onnx":

@@ -9,6 +9,8 @@ from torch import nn
 from torch.fx import GraphModule, symbolic_trace
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+from smoothcert.errors import InputError
+
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -17,9 +19,12 @@ def fold_batch_norms(module: nn.Module) -> GraphModule:
     """A copy in evaluation mode, each batch norm folded where it follows a layer that nothing else uses.
 
     `γ (W x + b − μ)/√(v + ε) + β = (s W) x + s (b − μ) + β` with `s = γ/√(v + ε)`. Raises where torch.fx cannot trace
-    the module, because its code depends on its input.
+    the module, because its code depends on its input, or because more than its class's `forward` runs when it is called.
     """
-    traced = symbolic_trace(deepcopy(module).eval())
+    copied = deepcopy(module).eval()
+    if not _is_plain(copied):
+        raise InputError("a model with a hook or a `forward` or `__call__` of its own is not folded: use engine torch.")
+    traced = symbolic_trace(copied)
     layers = dict(traced.named_modules())
     uses = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
     for norm in list(traced.graph.nodes):
@@ -29,7 +34,7 @@ def fold_batch_norms(module: nn.Module) -> GraphModule:
         if before.op != "call_module" or len(before.users) > 1 or uses[before.target] > 1 or uses[norm.target] > 1:
             continue
         layer, batch_norm = layers[before.target], layers[norm.target]
-        if batch_norm.running_mean is None:
+        if batch_norm.running_mean is None or not _is_plain(layer) or not _is_plain(batch_norm):
             continue
         if type(layer) in CONVOLUTIONS:
             folded = fuse_conv_bn_eval(layer, batch_norm)
@@ -43,3 +48,9 @@ def fold_batch_norms(module: nn.Module) -> GraphModule:
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Is the `forward` of its class all that runs when it is called?"""
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return not hooks and "forward" not in vars(module) and type(module).__call__ is nn.Module.__call__
