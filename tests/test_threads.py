@@ -3,6 +3,7 @@
 import copy
 import multiprocessing
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -60,8 +61,8 @@ def test_the_module_is_in_training_mode_all_the_while():
     """Nobody else who uses it meets it in another mode."""
     model, seen = network().train(), []
     smoothed(model).certify(INPUTS[0], n0=50, n=100)
-    outer = nn.Sequential(model)
-    outer.register_forward_pre_hook(lambda *_: seen.append(all(m.training for m in model.modules())))
+    outer, watched = nn.Sequential(model), weakref.ref(model)  # a hook that holds the module might call it
+    outer.register_forward_pre_hook(lambda *_: seen.append(all(m.training for m in watched().modules())))
     smoothed(outer).certify(INPUTS[0], n0=50, n=100)
     pgd(outer, INPUTS[:1], [0], [0.1], steps=2)
     assert seen
@@ -150,6 +151,57 @@ def test_what_cannot_be_copied_is_taken_in_evaluation_mode_or_refused():
     with pytest.raises(InputError, match=r"in training mode and cannot be copied .* call its eval\(\) first"):
         smoothed(Uncopied()).certify(INPUTS[0], n0=50, n=100)
     assert certify(smoothed(Uncopied().eval())) == certify(smoothed())
+
+
+class Single(nn.BatchNorm2d):
+    def __deepcopy__(self, memo):
+        return self
+
+
+class SingleWhole(nn.Sequential):
+    def __deepcopy__(self, memo):
+        return self
+
+
+def by_closure(model):
+    before = model.forward
+    model.forward = lambda x: before(x)
+
+
+def by_decorator(model):
+    model.forward = torch.no_grad()(model.forward)
+
+
+def by_attribute(model):
+    model.norm = lambda x: model[1](x)
+
+
+def by_hook(model):
+    model[0].register_forward_hook(lambda module, args, output: model[1](output))
+
+
+def by_part(model):
+    model[1] = Single(8)
+
+
+@pytest.mark.parametrize("change", [by_closure, by_decorator, by_attribute, by_hook, by_part])
+@pytest.mark.parametrize("kind", [nn.Sequential, SingleWhole])
+def test_a_copy_that_would_run_the_module_itself_in_training_mode_is_refused(kind, change):
+    model = kind(*network())
+    change(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match=r"its copy still calls it.*: call its eval\(\) first"):
+        smoothed(model).certify(INPUTS[0], n0=50, n=100)
+    assert all(part.training for part in model.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert evaluated(model.eval())(torch.from_numpy(INPUTS)).shape == (40, 4)
+
+
+def test_functions_that_do_not_call_the_module_are_no_fault():
+    model = network()
+    model.activation, model.scaled = nn.functional.relu, lambda x: 2 * x
+    model[0].register_forward_hook(lambda module, args, output: 2 * output)
+    assert not evaluated(model).training
 
 
 def test_tensors_are_shared_with_the_copy():

@@ -12,7 +12,7 @@ import sysconfig
 import zipfile
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -32,16 +32,22 @@ class Description:
     """Values are added one by one. `opaque` are the types of objects whose inside cannot be seen.
 
     Code is the bytecode of functions with their defaults, what they close over and the globals that they name. Of
-    modules, and of what the standard library or installed packages define, the name stands for the code.
+    modules, and of what the standard library or installed packages define, the name stands for the code. What is
+    `known` stands by its number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[Any] = ()) -> None:
         self.opaque: set[str] = set()
         self._digest = hashlib.sha256()
-        self._met: dict[int, tuple[int, Any]] = {}  # objects are held, so that no other one gets the id
+        # Objects are held, so that no other one gets the id.
+        self._met: dict[int, tuple[int, Any]] = {id(value): (number, value) for number, value in enumerate(known)}
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
+
+    def has_met(self, value: Any) -> bool:
+        """Is it among what was added, or held by that?"""
+        return id(value) in self._met
 
     def add(self, value: Any) -> None:
         """The value and all that it holds; what was met before stands by its number."""

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, Thread
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from smoothcert.description import Description
 from smoothcert.errors import InputError, RunError
 
 Model = torch.nn.Module | Callable[..., Any] | Path
@@ -53,13 +55,18 @@ def held_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def evaluated(module: torch.nn.Module) -> torch.nn.Module:
     """A copy in evaluation mode that shares the module's tensors; the module itself is never switched.
 
-    One that cannot be copied is taken as it is where it is in evaluation mode already, and refused where it is not. So
-    is one that stays in training mode: running it would change tensors that are the module's.
+    One that cannot be copied is taken as it is where it is in evaluation mode already, and refused where it is not; so
+    is one whose copy still calls it. One that stays in training mode is refused, too: running it would change tensors
+    that are the module's.
     """
+    training = any(part.training for part in module.modules())
     try:
-        copied = copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module)}).eval()
+        copied = copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module)})
+        if training and _calls(copied, module):
+            raise InputError("its copy still calls it, by a function or a part that is not copied")
+        copied.eval()
     except Exception as error:
-        if not any(part.training for part in module.modules()):
+        if not training:
             return module
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
@@ -72,6 +79,15 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
             f"torch.nn.Module.train()."
         )
     return copied
+
+
+def _calls(copied: torch.nn.Module, module: torch.nn.Module) -> bool:
+    """May the copy run parts of the module? Functions are not copied with what they close over or name."""
+    if any(isinstance(vars(part).get("forward"), FunctionType) for part in copied.modules()):
+        return True
+    description = Description(known=[tensor for _, tensor in held_tensors(module)])
+    description.add(copied)
+    return any(description.has_met(part) for part in module.modules())
 
 
 @contextmanager

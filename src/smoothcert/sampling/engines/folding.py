@@ -19,7 +19,7 @@ def fold_batch_norms(module: nn.Module) -> GraphModule:
     """A copy in evaluation mode, each batch norm folded where it follows a layer that nothing else uses.
 
     `γ (W x + b − μ)/√(v + ε) + β = (s W) x + s (b − μ) + β` with `s = γ/√(v + ε)`. Raises where torch.fx cannot trace
-    the module, because its code depends on its input, or because more than its class's `forward` runs when it is called.
+    the module, because its code depends on its input, or because more than the `forward` of its class runs in a call.
     """
     copied = deepcopy(module).eval()
     if not _is_plain(copied):
