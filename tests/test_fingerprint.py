@@ -2,8 +2,13 @@
 
 import array
 import collections
+import datetime
+import decimal
 import functools
+import importlib.util
 import io
+import logging
+import sys
 import types
 
 import numpy as np
@@ -121,7 +126,7 @@ def negated(part):
 
 
 def test_a_forward_that_was_patched_is_seen_in_code():
-    whole, part = Branching(), Branching()
+    whole, part = Branching().eval(), Branching().eval()
     negated(whole)
     negated(part.head)
     assert len({of(model) for model in (Branching(), whole, part)}) == 3
@@ -234,6 +239,47 @@ class Factor(float):
         return made
 
 
+class Private:
+    __slots__ = ("__factor",)
+
+    def __init__(self, factor):
+        self.__factor = factor
+
+
+def tensor_with(factor):
+    made = torch.ones(2)
+    made.factor = factor
+    return made
+
+
+class Marked(torch.Tensor):
+    mark = 1
+
+
+class MarkedOtherwise(torch.Tensor):
+    mark = 2
+
+
+MarkedOtherwise.__qualname__ = "Marked"
+
+
+def made_by(factor):
+    class Kind(type):
+        scale = factor
+
+    class Made(metaclass=Kind):
+        pass
+
+    return Made
+
+
+def code(end):
+    """A function of the same instructions whatever its end, of which one is tried or not."""
+    defined = {}
+    exec(f"def model(x):\n try:\n  a = x + 1\n{end} return b\n", defined)
+    return defined["model"]
+
+
 class Doubled(dict):
     scale = 2
 
@@ -268,12 +314,65 @@ def with_attribute(value):
         (holding(array.array("d", [1])), holding(array.array("d", [2]))),
         (holding(bytearray(b"1")), holding(bytearray(b"2"))),
         (holding(range(3)), holding(range(4))),
+        (holding(Private(1.0)), holding(Private(2.0))),
+        (holding(decimal.Decimal(1)), holding(decimal.Decimal(2))),
+        (holding(datetime.timedelta(1)), holding(datetime.timedelta(2))),
+        (holding(types.MappingProxyType({1: 1})), holding(types.MappingProxyType({1: 2}))),
+        (holding(tensor_with(1.0)), holding(tensor_with(2.0))),
+        (holding(Marked([1.0])), holding(torch.tensor([1.0]).as_subclass(MarkedOtherwise))),
+        (holding(collections.defaultdict(int)), holding(collections.defaultdict(float))),
+        (holding(made_by(1.0)), holding(made_by(2.0))),
+        (
+            code("  b = a * 2\n except ValueError: return 0\n"),
+            code(" except ValueError: return 0\n else:\n  b = a * 2\n"),
+        ),
     ],
-    ids=["function", "slot", "beside slots", "list", "float", "class", "mask", "deque", "array", "bytes", "range"],
+    ids=[
+        *("function", "slot", "beside slots", "list", "float", "class", "mask", "deque", "array", "bytes", "range"),
+        *(
+            "private slot",
+            "decimal",
+            "time",
+            "view",
+            "tensor",
+            "kind of tensor",
+            "default",
+            "metaclass",
+            "what is tried",
+        ),
+    ],
 )
 def test_what_a_callable_holds_in_other_places(one, other):
     assert of(one) == of(one)
     assert of(one) != of(other)
+
+
+def test_a_file_that_is_named_like_one_of_the_standard_library_is_the_users_own(tmp_path, monkeypatch):
+    found = []
+    for sign in (1, -1):
+        path = tmp_path / "sched.py"
+        path.write_text(f"def model(batch):\n    return {sign} * batch\n")
+        spec = importlib.util.spec_from_file_location("sched", path)
+        module = importlib.util.module_from_spec(spec)
+        exec(path.read_text(), vars(module))
+        monkeypatch.setitem(sys.modules, "sched", module)
+        found.append(of(module.model))
+    assert found[0] != found[1]
+
+
+logger = logging.getLogger("of the tests")
+
+
+def logs(batch):
+    logger.debug("a batch of %d", len(batch))
+    return batch
+
+
+def test_what_was_logged_is_no_part_of_a_model():
+    before = of(logs)
+    logs([1])
+    logging.getLogger("of the tests").getChild("another")
+    assert of(logs) == before
 
 
 class Scripted(nn.Module):

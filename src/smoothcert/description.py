@@ -6,24 +6,35 @@ import dis
 import functools
 import hashlib
 import io
+import logging
+import os
 import re
 import sys
 import sysconfig
 import zipfile
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+PLACES = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    os.path.dirname(os.__file__),
+)
+INSTALLED = tuple(Path(place).as_posix() for place in PLACES)
 BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME")
 MANGLED = re.compile(rb"___torch_mangle_\d+\.")
 """What torch puts into the name of a scripted class that it meets again."""
+
+COMPILER = "_dynamo"
+"""How the names begin of what torch's compiler notes at tensors."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
@@ -76,6 +87,11 @@ class Description:
     def _add_tensor(self, value: torch.Tensor) -> None:
         for part in tensor_bytes(value):
             self._digest.update(part)
+        if not _is_installed(type(value)):
+            self.add(type(value))
+        held = {name: kept for name, kept in vars(value).items() if not name.startswith(COMPILER)}
+        if held:
+            self._add_mapping(held)
 
     def _add_array(self, value: np.ndarray[Any, Any] | np.generic) -> None:
         self._write(str(value.dtype), str(value.shape))
@@ -109,11 +125,19 @@ class Description:
             self.add(key)
             self.add(value)
 
+    def _add_defaults(self, values: defaultdict[Any, Any]) -> None:
+        self.add(values.default_factory)
+        self._add_mapping(values)
+
+    def _add_logger(self, value: logging.Logger) -> None:
+        """What was logged, and where to, is no part of what is computed."""
+        self._write(value.name)
+
     def _add_name(self, value: Any) -> None:
         self._write(str(getattr(value, "__module__", "")), getattr(value, "__qualname__", value.__name__))
 
     def _add_code(self, code: CodeType) -> None:
-        self._digest.update(code.co_code)
+        self._digest.update(code.co_code + getattr(code, "co_exceptiontable", b""))  # from Python 3.11 on
         self._write(*code.co_names)
         self._add_sequence([set(c) if isinstance(c, frozenset) else c for c in code.co_consts])
 
@@ -153,6 +177,8 @@ class Description:
         self._add_name(kind)
         if not _is_installed(kind):
             self._add_sequence(kind.__bases__)
+            if not _is_installed(type(kind)):
+                self.add(type(kind))
             self._add_mapping({k: v for k, v in vars(kind).items() if not k.startswith("__") or callable(v)})
 
     def _add_module(self, module: torch.nn.Module) -> None:
@@ -194,9 +220,11 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     ((np.ndarray, np.generic), Description._add_array),
     ((tuple, list, deque), Description._add_sequence),
     ((bytearray, memoryview, array), Description._add_buffer),
-    ((range, slice), Description._add_text),
+    ((range, slice, Decimal, date, time, timedelta), Description._add_text),
     ((set, frozenset), Description._add_set),
-    (dict, Description._add_mapping),
+    (defaultdict, Description._add_defaults),
+    ((dict, MappingProxyType), Description._add_mapping),
+    (logging.Logger, Description._add_logger),
     (FunctionType, Description._add_function),
     (MethodType, Description._add_method),
     (CodeType, Description._add_code),
@@ -213,14 +241,19 @@ BUILT_IN = (np.ndarray, np.generic, tuple, list, deque, bytearray, array, set, f
 
 def _attributes(value: Any) -> dict[str, Any]:
     """What an object holds by name, in slots or not."""
-    slots = (name for kind in type(value).__mro__ for name in _names(vars(kind).get("__slots__", ())))
+    slots = (name for kind in type(value).__mro__ for name in _slots(kind))
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     return {**held, **getattr(value, "__dict__", {})}
 
 
-def _names(slots: Any) -> Iterator[str]:
-    names = (slots,) if isinstance(slots, str) else slots
-    return (name for name in names if not name.startswith("__"))
+def _slots(kind: type) -> Iterator[str]:
+    """The names of a class's slots, private ones as Python keeps them."""
+    slots = vars(kind).get("__slots__", ())
+    for name in (slots,) if isinstance(slots, str) else slots:
+        if not name.startswith("__"):
+            yield name
+        elif not name.endswith("__"):
+            yield f"_{kind.__name__.lstrip('_')}{name}"
 
 
 def tensor_bytes(tensor: torch.Tensor) -> Iterator[bytes]:
@@ -243,6 +276,8 @@ def _is_installed(value: Any) -> bool:
     """Is it defined by Python, an installed package, or this one?"""
     top = str(getattr(value, "__module__", None)).partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
-    if top in sys.builtin_module_names or top in sys.stdlib_module_names or top == "smoothcert":
+    if top in sys.builtin_module_names or top == "smoothcert":
         return True
-    return file is not None and Path(file).as_posix().startswith(INSTALLED)
+    if file is None:
+        return top in sys.stdlib_module_names
+    return Path(file).as_posix().startswith(INSTALLED)
