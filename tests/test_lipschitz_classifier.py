@@ -270,7 +270,7 @@ def test_what_a_hook_reads_is_recorded():
     original = nn.Sequential(nn.Linear(2, 2))
     original.gain = nn.Parameter(torch.tensor(1.0))
     original.register_forward_hook(lambda module, inputs, found: found * original.gain)
-    network, x = LipschitzClassifier(original, input_shape=(2,), num_classes=2), np.array([3.0, -1.0])
+    network, x = LipschitzClassifier(original.eval(), input_shape=(2,), num_classes=2), np.array([3.0, -1.0])
     before, constants = network.certify(x), network.pair_constants
     with torch.no_grad():
         original.gain.fill_(-100.0)

@@ -77,7 +77,7 @@ class Description:
 
     def _add_own(self, value: Any) -> None:
         """What the user's own class has beside the built-in one that it is made from."""
-        if not _is_installed(type(value)):
+        if not is_installed(type(value)):
             self.add(type(value))
             self._add_mapping(_attributes(value))
 
@@ -87,7 +87,7 @@ class Description:
     def _add_tensor(self, value: torch.Tensor) -> None:
         for part in tensor_bytes(value):
             self._digest.update(part)
-        if not _is_installed(type(value)):
+        if not is_installed(type(value)):
             self.add(type(value))
         held = {name: kept for name, kept in vars(value).items() if not name.startswith(COMPILER)}
         if held:
@@ -142,7 +142,7 @@ class Description:
         self._add_sequence([set(c) if isinstance(c, frozenset) else c for c in code.co_consts])
 
     def _add_function(self, function: FunctionType) -> None:
-        if _is_installed(function):
+        if is_installed(function):
             self._add_name(function)
             return
         self.add(function.__code__)
@@ -175,9 +175,9 @@ class Description:
 
     def _add_class(self, kind: type) -> None:
         self._add_name(kind)
-        if not _is_installed(kind):
+        if not is_installed(kind):
             self._add_sequence(kind.__bases__)
-            if not _is_installed(type(kind)):
+            if not is_installed(type(kind)):
                 self.add(type(kind))
             self._add_mapping({k: v for k, v in vars(kind).items() if not k.startswith("__") or callable(v)})
 
@@ -272,7 +272,7 @@ def _global_names(code: CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _is_installed(value: Any) -> bool:
+def is_installed(value: Any) -> bool:
     """Is it defined by Python, an installed package, or this one?"""
     top = str(getattr(value, "__module__", None)).partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)

@@ -132,8 +132,9 @@ class LipschitzClassifier:
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:
     """A copy that nobody else has, in evaluation mode; on the CPU where the device has no float64."""
+    evaluating = evaluated(module)
     try:
-        own = copy.deepcopy(evaluated(module))
+        own = copy.deepcopy(evaluating)
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from smoothcert.description import Description
+from smoothcert.description import Description, is_installed
 from smoothcert.errors import InputError, RunError
 
 Model = torch.nn.Module | Callable[..., Any] | Path
@@ -83,8 +83,9 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
 
 def _calls(copied: torch.nn.Module, module: torch.nn.Module) -> bool:
     """May the copy run parts of the module? Functions are not copied with what they close over or name."""
-    if any(isinstance(vars(part).get("forward"), FunctionType) for part in copied.modules()):
-        return True
+    own = (vars(part).get("forward") for part in copied.modules())
+    if any(isinstance(forward, FunctionType) and forward.__closure__ and is_installed(forward) for forward in own):
+        return True  # a decorator's: what it closes over is not looked at
     description = Description(known=[tensor for _, tensor in held_tensors(module)])
     description.add(copied)
     return any(description.has_met(part) for part in module.modules())
