@@ -132,6 +132,22 @@ def test_rows_that_are_nearly_equal_have_a_radius_that_holds(apart):
     assert set(network.predict_batch(list(away))) == {1}
 
 
+class _HeldBeside(nn.Module):
+    """A tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.tiny = nn.Linear(2, 2).double(), torch.tensor(1e-200, dtype=torch.float64)
+
+    def forward(self, x):
+        return self.layer(x) * self.tiny
+
+
+def test_constants_that_are_no_weights_are_looked_at_too():
+    with pytest.raises(InputError, match="rescale them"):
+        LipschitzClassifier(_HeldBeside(), input_shape=(2,), num_classes=2).certify(np.array([1.0, 0.5]))
+
+
 class _Cancelling(nn.Module):
     """Two layers whose large biases cancel: what is computed is a staircase with steps of 2^(p − 52)."""
 

@@ -96,8 +96,9 @@ def product(
         layers = [("itself", type(module).__name__, value)]
     else:
         one, many = (graph.trace(module, x[:batch].clone(), rules.operations()) for batch in (1, BATCH))
-        for node, tensor in many.constants.items():
-            _check_values(f"the constant {node.name} of the module", tensor)
+        for node, value in many.constants.items():
+            if node.op == "placeholder" and isinstance(value, Tensor):  # also what is no parameter and no buffer
+                _check_values(f"the constant {node.name} of the module", value)
         walk = Walk(module, many, _NORMS[method], whole)
         value, last, layers = walk.bound(), walk.last(), walk.layers
         eps = many.eps
