@@ -2,6 +2,7 @@
 
 import importlib
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from scipy import special, stats
 
 from smoothcert.bounds.means import betting_lower
 from smoothcert.bounds.ramps import expected, ramps
-from smoothcert.bounds.spread import CAP, spread_lower
+from smoothcert.bounds.spread import CAP, SHARES, _game, _log_capital, spread_lower
 from smoothcert.sampling.blocks import UNIT
 
 module = importlib.import_module("smoothcert.bounds.spread")
@@ -128,3 +129,22 @@ def test_what_is_expected_comes_true_where_the_samples_are_alike():
     x = np.random.default_rng(3).beta(8, 3, (5, 100))
     votes = spread(x)
     assert expected(votes, 10_000, 0.001) == pytest.approx(ramps(votes, 100 * votes, 0.001), abs=1e-9)
+
+
+@pytest.mark.parametrize("guess", [1e-9, 0.01])
+@pytest.mark.parametrize("n", [1_000, 2_000_000_000])
+def test_rounding_of_the_capital_is_allowed_for(n, guess):
+    """By sums of 50 digits, also where logarithms of either sign, n of them, nearly cancel."""
+    weights = np.random.default_rng(0).multinomial(n, np.full(33, 1 / 33)).astype(float)
+    low = float(spread_lower(weights, 0.001, guess))
+    shares, stakes, goal = _game(weights, 0.001, guess)
+    with mpmath.workdps(50):
+        bets = [min(mpmath.mpf(float(s)), CAP / mpmath.mpf(low)) for s in stakes]
+        ends = [
+            sum(w * mpmath.log1p(bet * (mpmath.mpf(b) / 32 - low)) for b, w in enumerate(shares.tolist()))
+            for bet in bets
+        ]
+        capital = mpmath.log(sum(share * mpmath.exp(end) for share, end in zip(SHARES.tolist(), ends, strict=True)))
+        assert capital >= mpmath.log(1000)
+        found = float(_log_capital(shares, stakes, np.asarray(low)))
+        assert abs(capital - found) < float(goal) - np.log(1000)

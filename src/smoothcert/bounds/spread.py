@@ -18,7 +18,8 @@ SHARES = np.array([0.03, 0.1, 0.7, 0.12, 0.05])  # of the capital
 CAP = 0.9  # no bet risks more of the capital
 # Stakes, shares and cap were chosen among nine settings on distributions like those of `benchmarks/margins.py`.
 HALVINGS = 40
-ROUNDING = 1e-9  # of the logarithm of the capital
+ROUNDING, ROUNDED = 1e-9, 2.0**-43
+"""Of the logarithm of the capital, and of each of the n that are added up, at most 28 and rounded 36 times."""
 
 
 def spread_lower(weights: ArrayLike, alpha: ArrayLike, variance_guess: ArrayLike) -> Floats:
@@ -61,9 +62,10 @@ def _game(weights: ArrayLike, alpha: ArrayLike, variance_guess: ArrayLike) -> tu
     """The weights, all stakes, and the logarithm of the capital that rejects."""
     c, goal = np.asarray(weights, dtype=np.float64), np.log(1 / check_alpha(alpha))
     v = np.clip(np.asarray(variance_guess, dtype=np.float64), 1e-9, 0.25)
+    n = c.sum(axis=-1)
     with np.errstate(divide="ignore"):
-        best = np.sqrt(2 * goal / (c.sum(axis=-1) * v))
-    return c, STAKES * best[..., None], goal + ROUNDING
+        best = np.sqrt(2 * goal / (n * v))
+    return c, STAKES * best[..., None], goal + ROUNDING + ROUNDED * n
 
 
 def _log_capital(weights: Floats, stakes: Floats, m: Floats) -> Floats:
