@@ -112,7 +112,7 @@ def _certify_slowly(path, plan, runner, commit_seconds, messages, prepare):
     def linger(batch):
         if listeners and path.exists():  # it is there from when all has been read and checked
             listeners.pop().send("drawing")
-        time.sleep(0.001)
+        time.sleep(0.004)  # so that what is to happen meanwhile does
 
     heard.call = linger
     messages.send("begun")
