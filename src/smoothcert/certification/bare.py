@@ -15,7 +15,7 @@ from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.certification.drawing import OnProgress
 from smoothcert.errors import RunError
 from smoothcert.lipschitz.constant import NEEDS_LAYERS, Steepness
-from smoothcert.lipschitz.exact import ROWS, Frozen, exact_copy
+from smoothcert.lipschitz.exact import EPS, ROWS, Frozen, exact_copy
 from smoothcert.modules import as_weights, require_module
 from smoothcert.radii.margin import margins
 from smoothcert.sampling.blocks import Claim, Input
@@ -26,7 +26,6 @@ ROUNDING, SHAKES = 8, 4
 """How many times the rounding that is measured at an input, or expected of so many operations, is allowed for; and how
 often every operation is made to be off by ε."""
 
-EPS = float(torch.finfo(torch.float32).eps)
 EPS_FAR = 2.0**-32
 """What float64 is allowed to lose of scores that grow with the distance: two million times its ε."""
 

@@ -19,7 +19,7 @@ from smoothcert.modules import evaluated
 ROWS = 32
 """Inputs whose scores are computed together."""
 
-COARSE = float(torch.finfo(torch.float32).eps)
+EPS = float(torch.finfo(torch.float32).eps)
 """What every operation is off by where rounding is made coarse: half a billion times what float64 rounds."""
 
 
@@ -63,7 +63,7 @@ class Frozen:
         return scores(self.graph, _filled(batch))[: len(batch)]
 
     def shaken(self, batch: Tensor, chance: torch.Generator) -> Tensor:
-        """The scores if the input and the result of every operation are off by `COARSE`, up or down at random."""
+        """The scores if the input and the result of every operation are off by `EPS`, up or down at random."""
         found: Tensor = _Shaken(self.graph, chance).run(_filled(batch))
         return found[: len(batch)]
 
@@ -89,7 +89,7 @@ class _Shaken(fx.Interpreter):
         parts, rest = divmod(len(value), ROWS)
         of_row = (1,) * value.ndim if rest else (parts, *value.shape[1:])
         signs = torch.randint(0, 2, of_row, generator=self.chance).to(value) * 2 - 1
-        return value * (1 + COARSE * (signs if rest else signs.repeat(ROWS, *[1] * (value.ndim - 1))))
+        return value * (1 + EPS * (signs if rest else signs.repeat(ROWS, *[1] * (value.ndim - 1))))
 
 
 def _filled(batch: Tensor) -> Tensor:
