@@ -24,7 +24,7 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def whole(tmp_path_factory):
     """What the run says that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole")
