@@ -84,6 +84,33 @@ def test_many_rivals_in_an_order_that_misleads():
     assert agree(least(*rows), least_in_full(*rows))
 
 
+def met_at_equal_distances(rows):
+    """At which step each row is bounded by someone who takes the first and others at equal distances, twice as many in
+    every round, as long as all others look harder."""
+    step, rest, many = np.empty(rows, dtype=int), np.arange(rows), 1
+    while rest.size:
+        now = np.arange(len(rest)) % -(-len(rest) // many) == 0
+        step[rest[now]] = rows - len(rest) + np.arange(now.sum())
+        rest, many = rest[~now], 2 * many
+    return step
+
+
+@pytest.mark.parametrize("harder", [met_at_equal_distances, np.arange])
+def test_nobody_can_arrange_that_all_rivals_are_bounded(harder, monkeypatch):
+    """They look equally hard, and each is a little harder than those that somebody who guesses would meet before."""
+    bounded = []
+    monkeypatch.setattr("smoothcert.radii.ramps.ramps", lambda *votes: bounded.append(len(votes[0])) or ramps(*votes))
+    rows = 4000
+    selection, estimation = np.zeros((2, rows, B + 1))
+    selection[:, 20] = selection[:, 28] = 5 + 15 * harder(rows) / rows
+    selection[:, 24] = 100 - 2 * selection[:, 20]
+    estimation[:, 24] = 1000 - 1e-9 * np.arange(rows)[::-1]
+    estimation[:, 16] = 1000 - estimation[:, 24]
+    rows = np.zeros(rows, dtype=int), selection, estimation, np.full(rows, np.inf), 0.25, 0.001
+    assert agree(least(*rows), least_in_full(*rows))
+    assert sum(bounded) < 200
+
+
 def test_votes_that_are_all_whole():
     """They are bounded alike, whatever the selection was."""
     rng = np.random.default_rng(0)

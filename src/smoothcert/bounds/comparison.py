@@ -34,10 +34,11 @@ def comparison_lower(total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats
     [0.975331, 0.993116]
     """
     s, n, a = _checked(total, n, alpha)
-    low, high = np.zeros(s.shape), np.floor(s)
+    near = np.maximum(np.floor(s) - np.ceil(np.sqrt(n)), 0.0)  # mostly k is less than a standard deviation below s
+    low, high = np.where(_fits(near, s, n, a), near, 0.0), np.floor(s)
     while np.any(low < high):
         k = np.ceil((low + high) / 2)
-        fits = _risk(np.maximum(k, 1.0), s, n, clopper_pearson_lower(np.maximum(k, 1.0), n, a)) <= a
+        fits = _fits(k, s, n, a)
         low, high = np.where(fits, k, low), np.where(fits, high, np.maximum(k - 1, low))
     below, above = _cell(low, n, a)
     for _ in range(HALVINGS):
@@ -70,6 +71,12 @@ def comparison_reaches(p: ArrayLike, total: ArrayLike, n: ArrayLike, alpha: Arra
     first = _next_step(p[some], low[some], n[some], a[some])
     reached[some] = _rejected(first, low[some], s[some], n[some], a[some])
     return reached
+
+
+def _fits(k: Floats, s: Floats, n: Floats, a: Floats) -> NDArray[np.bool_]:
+    """Is the bound of Clopper and Pearson for k, or for 1, rejected by k?"""
+    k = np.maximum(k, 1.0)
+    return np.asarray(_risk(k, s, n, clopper_pearson_lower(k, n, a)) <= a)
 
 
 def _next_step(p: Floats, k: Floats, n: Floats, a: Floats) -> Floats:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
+from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 from smoothcert.bounds.ramps import ramps, reach
@@ -54,16 +56,18 @@ class LeastRadii:
         """Further rivals: of row i of the votes, (rows, points), the input is `inputs[i]`.
 
         Only those that look hardest are bounded. All others are asked whether the least radius is proved against
-        them, too, by one look; where it is not, some of those are bounded next, more in every round. The radius is the
-        one that bounds of all rivals give, up to the rounding of T, which is allowed for.
+        them, too, by one look; where it is not, some of those are bounded next, more in every round. Which ones is
+        drawn with the hash of the votes for a seed: whoever makes them up cannot have the hardest met last. The radius
+        is the one that bounds of all rivals give, up to the rounding of T, which is allowed for.
         """
-        rest, many = np.lexsort((promised(estimation, self.sigma, lipschitz), inputs)), 1
+        seed = int.from_bytes(sha256(estimation.tobytes()).digest())
+        rest, many, chance = np.lexsort((promised(estimation, self.sigma, lipschitz), inputs)), 1, default_rng(seed)
         while True:
             fails = ~self._hold(inputs[rest], selection[rest], estimation[rest], lipschitz[rest])
             rest = rest[fails]
             if not rest.size:
                 return
-            now = _some_of_each(inputs[rest], many)
+            now = _some_of_each(inputs[rest], many, chance)
             self._bound(inputs[rest[now]], selection[rest[now]], estimation[rest[now]], lipschitz[rest[now]])
             rest, many = rest[~now], 2 * many
 
@@ -99,9 +103,8 @@ def _known(sigma: float, lipschitz: Floats) -> Floats:
     return np.where(steep * sigma > STEEPEST, np.inf, steep)
 
 
-def _some_of_each(inputs: Ints, many: int) -> NDArray[np.bool_]:
-    """The first row of each input, which ascend, and others at equal distances, that many in all."""
-    first = np.flatnonzero(np.diff(inputs, prepend=-1) != 0)
-    size = np.diff(first, append=len(inputs))
-    rank = np.arange(len(inputs)) - np.repeat(first, size)
-    return np.asarray(rank % np.repeat(-(-size // many), size) == 0)
+def _some_of_each(inputs: Ints, many: int, chance: Generator) -> NDArray[np.bool_]:
+    """The first row of each input, which ascend, and others by chance, about that many in all."""
+    first = np.diff(inputs, prepend=-1) != 0
+    size = np.bincount(inputs)[inputs]
+    return np.asarray(first | (chance.random(len(inputs)) * size < many - 1))
