@@ -13,6 +13,7 @@ from smoothcert.attacks import search_run
 from smoothcert.certification import bare
 from smoothcert.data import digits
 from smoothcert.lipschitz.constant import Steepness, steepness
+from smoothcert.lipschitz.product import product
 from smoothcert.models import load_model
 from smoothcert.plan import Classifier, Question
 from smoothcert.radii import margins
@@ -175,27 +176,43 @@ def test_rounding_that_does_nothing_at_the_input_is_seen(power):
     assert classifier.certify(x).radius == 0
 
 
-class _Steep(nn.Module):
-    """softplus jumps at its threshold by 2e-9, which is made large here."""
+class _FeaturesFirst(nn.Module):
+    """Biases that cancel, in a network that has the batch last: what is computed is a staircase with steps of 256."""
 
     def __init__(self):
         super().__init__()
-        self.register_buffer("bias", torch.tensor([0.0, -1.0]))
-        self.at, self.beta = 28.0, 20 / 28
-        for _ in range(5):
-            self.at = 28 - math.log1p(math.exp(-20)) / self.beta
-            self.beta = 20 / (self.at + 1e-10)
+        self.first = nn.Parameter(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+        self.second = nn.Parameter(torch.tensor([[-1.0, 1.0], [0.0, 0.0]]))
+        self.large, self.last = nn.Parameter(torch.full((2, 1), 2.0**60)), nn.Parameter(torch.tensor([0.0, -50.0]))
 
     def forward(self, x):
-        return (nn.functional.softplus(x, beta=self.beta, threshold=20.0) - 28) * 1e9 + self.bias
+        return (self.second @ (self.first @ x.T + self.large)).T + self.last
 
 
-def test_a_jump_that_the_network_makes_large_is_seen():
-    network = _Steep()
-    classifier = LipschitzClassifier(network, input_shape=(2,), num_classes=2)
-    x, beside = np.array([network.at] * 2), np.array([network.at + 2e-10, network.at])
+def test_rounding_is_seen_wherever_the_batch_is():
+    """Each number is moved by itself: moved all together, they would cancel."""
+    classifier = LipschitzClassifier(_FeaturesFirst(), input_shape=(2,), num_classes=2)
+    x, beside = np.array([120.0, 0.0]), np.array([130.0, 0.0])
     assert classifier.predict(x) != classifier.predict(beside)
-    assert classifier.certify(x).radius < 2e-10
+    assert classifier.certify(x).radius == 0
+
+
+def test_a_function_that_jumps_is_refused():
+    """torch's softplus at its usual threshold jumps by log(1 + e^−20) / β, here by 2."""
+
+    class Jumping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.tensor([2e10, 2e10]))
+
+        def forward(self, x):
+            return nn.functional.softplus(x + self.bias, beta=1e-9) - self.bias
+
+    network = Jumping().double()
+    with pytest.raises(InputError, match="jumps at its threshold of 20"):
+        LipschitzClassifier(network, input_shape=(2,), num_classes=2).certify(np.zeros(2))
+    with pytest.raises(InputError, match="use a threshold from 37 to 80"):
+        product(network, (2,))
 
 
 @pytest.mark.parametrize("size", [1e170, 1e-170, math.nan])

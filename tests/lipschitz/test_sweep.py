@@ -91,7 +91,7 @@ OPERATIONS = {
     "masked": made(lambda x: x.masked_fill(torch.eye(x.shape[-1], dtype=torch.bool)[0], 0.0) + x),
     "in place": made(in_place),
     "activations": made(lambda x: functional.gelu(functional.elu(x, 1.5)) + functional.mish(x)),
-    "softplus": lambda s: nn.Softplus(2.0),
+    "softplus": lambda s: nn.Softplus(2.0, 40),
     "prelu": lambda s: nn.PReLU(init=-1.7),
     "group sort": lambda s: GroupSort(),
     "min max": lambda s: MinMax(),

@@ -22,9 +22,8 @@ from smoothcert.sampling.blocks import Claim, Input
 from smoothcert.sampling.engines import Engine, Engines
 from smoothcert.store.file import RunFile
 
-ROUNDING, SHAKES = 8, 4
-"""How many times the rounding that is measured at an input, or expected of so many operations, is allowed for; and how
-often every operation is made to be off by ε."""
+ROUNDING = 8
+"""How many times the rounding that is measured at an input, or expected of so many operations, is allowed for."""
 
 EPS_FAR = 2.0**-32
 """What float64 is allowed to lose of scores that grow with the distance: two million times its ε."""
@@ -72,19 +71,19 @@ class Bare:
             rounded = self.engine(as_weights(self.module, torch.from_numpy(np.stack(xs)))).double().cpu().numpy()
         if not np.isfinite(rounded).all():
             raise RunError(NOT_FINITE)
-        off = np.abs([rounded - exact, *(self._shaken(xs) - exact)]).max(axis=(0, 2))
+        off = np.maximum(np.abs(rounded - exact).max(axis=1), self._shaken_off(xs, exact))
         expected = len(list(self.module.modules())) * EPS * np.abs(exact).max(axis=1)
         allowance = ROUNDING * np.maximum(off, expected)
         classes = exact.argmax(axis=1)
         radii = margins(exact, classes, self.steepness.pairs, allowance, EPS_FAR * self.steepness.scores)
         return Answers(classes, radii, (perf_counter() - before) / len(xs))
 
-    def _shaken(self, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """Scores (SHAKES, m, c) if every operation is off by ε; infinite where they are no numbers."""
-        chance = torch.Generator().manual_seed(0)
+    def _shaken_off(self, xs: Sequence[NDArray[Any]], exact: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How far scores go if every operation is off by ε; infinitely where they are no numbers any more."""
         with torch.no_grad():
-            found = [self.twin.shaken(_batch(xs, self.engine.device), chance).cpu().numpy() for _ in range(SHAKES)]
-        return np.asarray(np.nan_to_num(np.stack(found), nan=np.inf))
+            found = [self.twin.shaken(x).cpu().numpy() for x in _batch(xs, self.engine.device)]
+        off = [np.abs(shaken - scores).max() for shaken, scores in zip(found, exact, strict=True)]
+        return np.asarray(np.nan_to_num(off, nan=np.inf))
 
 
 def _batch(xs: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:

@@ -62,10 +62,11 @@ class Frozen:
     def __call__(self, batch: Tensor) -> Tensor:
         return scores(self.graph, _filled(batch))[: len(batch)]
 
-    def shaken(self, batch: Tensor, chance: torch.Generator) -> Tensor:
-        """The scores if the input and the result of every operation are off by `EPS`, up or down at random."""
-        found: Tensor = _Shaken(self.graph, chance).run(_filled(batch))
-        return found[: len(batch)]
+    def shaken(self, x: Tensor) -> Tensor:
+        """The scores (ROWS, c) of one input if it and the result of every operation are off by `EPS`, up or down at
+        random, in each row in another way."""
+        found: Tensor = _Shaken(self.graph, torch.Generator().manual_seed(0)).run(x.expand(ROWS, *x.shape))
+        return found
 
 
 class _Shaken(fx.Interpreter):
@@ -83,13 +84,11 @@ class _Shaken(fx.Interpreter):
         return fx.node.map_aggregate(value, self.shaken) if n.op in ("placeholder", "call_function") else value
 
     def shaken(self, value: Any) -> Any:
-        """By signs that are the same for every row, so that what is found for one does not depend on the others."""
+        """What has no axes is no row's: a constant, the same at every input."""
         if not isinstance(value, Tensor) or not value.is_floating_point() or not value.ndim:
             return value
-        parts, rest = divmod(len(value), ROWS)
-        of_row = (1,) * value.ndim if rest else (parts, *value.shape[1:])
-        signs = torch.randint(0, 2, of_row, generator=self.chance).to(value) * 2 - 1
-        return value * (1 + EPS * (signs if rest else signs.repeat(ROWS, *[1] * (value.ndim - 1))))
+        signs = torch.empty(value.shape).bernoulli_(generator=self.chance).to(value) * 2 - 1
+        return value * (1 + EPS * signs)
 
 
 def _filled(batch: Tensor) -> Tensor:

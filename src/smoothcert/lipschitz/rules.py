@@ -539,10 +539,13 @@ def celu(shape: Shape, x: Signal, alpha: float = 1.0) -> float:
 
 @register(aten.softplus.default, rows=entrywise)
 def softplus(shape: Shape, x: Signal, beta: float = 1.0, threshold: float = 20.0) -> float:
-    """Above the threshold torch takes x itself, which jumps by `log(1 + e^{−t}) / t` of it: at 20 by 1e-10. Below it
-    computes e^{βx}, which float32 holds up to e^88."""
-    if not 20 <= threshold <= 80:
-        raise InputError("it jumps at its threshold, or overflows before it: use a threshold from 20 to 80.")
+    """Above the threshold torch takes x itself, which jumps by `log(1 + e^{−t}) / t` of it: from 37 on by less than
+    float64 rounds. Below it computes e^{βx}, which float32 holds up to e^88."""
+    if not 37 <= threshold <= 80:
+        raise InputError(
+            f"it jumps at its threshold of {threshold:g}, or overflows before it: use a threshold from 37 to 80, as in "
+            "nn.Softplus(threshold=40)."
+        )
     return 1.0
 
 
