@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -130,7 +131,10 @@ def test_the_paper_s_vote_logs(tmp_path):
         (COHEN.replace("0.526", "wide"), "has 'wide' where a radius belongs"),
         (COHEN.replace("0.526", "nan"), "has 'nan' where a radius belongs"),
         (COHEN.replace("0.526", "-1"), "where a radius belongs"),
-        (COHEN.replace("0\t3\t3", "0\t__import__('os')\t3"), "where a whole number belongs"),
+        (COHEN.replace("0\t3\t3", "0\t__import__('os')\t3"), "where a class belongs"),
+        (COHEN.replace("0\t3\t3", "0\t-1\t3"), "line 2 of .* has '-1' where a class belongs"),
+        (COHEN.replace("0\t3\t3", "0\t3\t-7"), "line 2 of .* has '-7' where a class belongs"),
+        (COHEN.replace("20\t", "0\t"), "has the same index twice"),
     ],
 )
 def test_a_bad_log_leaves_nothing_behind(tmp_path, text, message):
@@ -156,6 +160,15 @@ def test_bad_vote_logs(tmp_path, selection, estimation, config, message):
     logs = vote_logs(tmp_path, selection, estimation, config)
     with pytest.raises(InputError, match=message):
         import_logs(logs, tmp_path / "run.smoothcert")
+    assert not (tmp_path / "run.smoothcert").exists()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "endless"])
+def test_what_nobody_named_is_read_only_where_it_is_a_plain_file(tmp_path, make):
+    logs = vote_logs(tmp_path, ["[90, 10]"], ["[900, 100]"], None)
+    make(tmp_path / "certify_args.json")
+    with pytest.raises(InputError, match="not a plain file of readable JSON"):
+        import_logs(logs, tmp_path / "run.smoothcert", sigma=0.5)
     assert not (tmp_path / "run.smoothcert").exists()
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.checks import check_counts
 from smoothcert.errors import InputError
+from smoothcert.files import read_plain
 from smoothcert.plan import Classifier, FixedN, Labels, Plan, Question, Selection, Setting
 from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
 from smoothcert.store.counts import MOST_COUNTS
@@ -23,6 +25,7 @@ from smoothcert.store.schema import MOST_SECONDS, Info, InputRecord
 from smoothcert.text import printable
 
 VOTE_COLUMNS = ("idx", "label", "counts")
+LARGEST_CONFIG = 1 << 20  # bytes
 DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 
 
@@ -63,6 +66,8 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[list[str]]]:
             raise InputError(f"line {number} of {path} has {len(row)} columns, not {len(header)}: the log is cut off.")
         if printable(row[0]) != row[0]:
             raise InputError(f"line {number} of {path} has the index {row[0][:20]!r}: use one that can be shown.")
+    if len({row[0] for row in rows}) < len(rows):
+        raise InputError(f"{path} has the same index twice: give the log of one run.")
     return header, rows
 
 
@@ -80,7 +85,7 @@ def _import_radii(
     if sigma is None and named is None:
         raise InputError(f"{log} does not say its sigma: pass `sigma`.")
     entries = [
-        (idx, _whole(label, log, i), _whole(k, log, i), _radius(radius, log, i), _seconds(time))
+        (idx, _class(label, log, i), _class(k, log, i, ABSTAIN), _radius(radius, log, i), _seconds(time))
         for i, (idx, label, k, radius, _, time) in enumerate(rows, start=2)
     ]
     least = 1 + max([1, *(max(label, k) for _, label, k, *_ in entries)])
@@ -145,11 +150,11 @@ def _import_votes(
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(read_plain(path, LARGEST_CONFIG))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError):
-        raise InputError(f"{path} is not readable JSON: repair or remove it.") from None
+        raise InputError(f"{path} is not a plain file of readable JSON: repair or remove it.") from None
     if not isinstance(config, dict):
         raise InputError(f"{path} must hold a JSON object: repair or remove it.")
     return config
@@ -159,7 +164,7 @@ def _votes(rows: list[list[str]], log: Path) -> Iterator[tuple[str, int, list[in
     for number, (idx, label, text) in enumerate(rows, start=2):
         if not re.fullmatch(r"\[\d{1,9}(, *\d{1,9})*\]", text.strip()):
             raise InputError(f"line {number} of {log} has no list of counts such as [3, 97]: the log is cut off.")
-        yield idx, _whole(label, log, number), [int(k) for k in re.findall(r"\d+", text)]
+        yield idx, _class(label, log, number), [int(k) for k in re.findall(r"\d+", text)]
 
 
 def _plan(*, method: str, alpha: float, n0: int, n: int, sigma: float | None, num_classes: int, total: int) -> Plan:
@@ -189,9 +194,9 @@ def _info(log: Path, radii_only: bool) -> Info:
     )
 
 
-def _whole(text: str, log: Path, number: int) -> int:
-    if not re.fullmatch(r"-?\d{1,9}", text.strip()):
-        raise InputError(f"line {number} of {log} has {text[:20]!r} where a whole number belongs: repair the log.")
+def _class(text: str, log: Path, number: int, least: int = 0) -> int:
+    if not re.fullmatch(r"-?\d{1,9}", text.strip()) or int(text) < least:
+        raise InputError(f"line {number} of {log} has {text[:20]!r} where a class belongs: repair the log.")
     return int(text)
 
 
