@@ -222,6 +222,15 @@ def test_checkpoints(refuses, tmp_path):
     assert "do not fit" in refuses(read_checkpoint, "w.pt", torch_file(loud))
 
 
+def test_a_checkpoint_that_is_compressed(refuses):
+    plain, packed = zipfile.ZipFile(io.BytesIO(torch_file(network().state_dict()))), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bomb:
+        for name in plain.namelist():
+            bomb.writestr(name, bytes(1 << 30) if name.endswith("data/0") else plain.read(name))
+    assert len(packed.getvalue()) < 1 << 21
+    assert "would unpack to" in refuses(read_checkpoint, "w.pt", packed.getvalue())
+
+
 def test_safetensors(refuses):
     def lying(header, data=b""):
         text = json.dumps(header).encode() if isinstance(header, dict) else header
@@ -239,13 +248,23 @@ def test_safetensors(refuses):
         assert "no checkpoint" in refuses(read_checkpoint, "w.safetensors", content)
 
 
-@pytest.mark.parametrize("options", [{"width": 10**9}, {"num_classes": 10**12}, {"num_classes": "9"}, {"width": -1}])
-def test_options_that_the_weights_do_not_bear_out(tmp_path, options):
-    about = {"configuration": json.dumps({"arch": "digits_cnn", "options": options})}
+@pytest.mark.parametrize(
+    ("arch", "options"),
+    [
+        ("digits_cnn", {"width": 10**9}),
+        ("digits_cnn", {"num_classes": 10**12}),
+        ("digits_cnn", {"num_classes": "9"}),
+        ("digits_cnn", {"width": -1}),
+        ("cifar_small", {"blocks": 10**9}),
+        ("liresnet", {"depth": 10**9}),
+    ],
+)
+def test_options_that_the_weights_do_not_bear_out(tmp_path, arch, options):
+    about = {"configuration": json.dumps({"arch": arch, "options": options})}
     path = tmp_path / "w.safetensors"
     path.write_bytes(save({"a": torch.zeros(3)}, about))
     with pytest.raises(InputError) as caught:
-        load_model("digits_cnn", weights=path)
+        load_model(arch, weights=path)
     assert is_one_sentence(str(caught.value))
 
 

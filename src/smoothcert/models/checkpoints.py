@@ -6,7 +6,9 @@ import json
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +63,26 @@ def read_configuration(path: str | Path) -> dict[str, Any] | None:
 
 
 def fits(builder: Callable[..., nn.Module], options: dict[str, Any], path: Path) -> bool:
-    """Has the network no more numbers than the file bytes? Found without making room for them."""
+    """Has the network no more numbers than the file bytes, and about as many tensors? Found without making room for
+    them, and no further than the file goes."""
+    registered = count(1)
+
+    def stop(module: nn.Module, name: str, parameter: Any) -> None:
+        if next(registered) > most:
+            raise OverflowError
+
+    with safetensors.safe_open(path, framework="pt") as file:
+        most = 100 + 4 * len(file.keys())
+    watch = nn.modules.module.register_module_parameter_registration_hook(stop)
     try:
         with torch.device("meta"):
             return sum(p.numel() for p in builder(**options).parameters()) <= path.stat().st_size
     except InputError:
         raise
-    except Exception:  # options of another type, or beyond what a shape can be
+    except Exception:  # options of another type, or beyond what a shape can be, or more layers than weights
         return False
+    finally:
+        watch.remove()
 
 
 def _read(path: Path) -> State:
@@ -77,9 +91,12 @@ def _read(path: Path) -> State:
         if path.suffix == ".safetensors":
             content: Any = safetensors.torch.load_file(path)
         else:
+            _check_packing(path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns about files that it then refuses
                 content = torch.load(path, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except pickle.UnpicklingError as error:
         raise InputError(
             f"The weights file {path} was refused because it holds more than tensors and plain values, "
@@ -97,6 +114,15 @@ def _read(path: Path) -> State:
             "alone or as the entry 'state_dict'."
         )
     return dict(state)
+
+
+def _check_packing(path: Path) -> None:
+    """torch.save compresses nothing; what torch.load reads may be compressed a thousandfold."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            unpacked = sum(entry.file_size for entry in packed.infolist())
+        if unpacked > 2 * path.stat().st_size + (1 << 20):
+            raise InputError(f"The weights file {path} would unpack to {unpacked:,} bytes: save it with torch.save.")
 
 
 def _is_weight(name: Any, value: Any) -> bool:
