@@ -112,6 +112,7 @@ def found(sources, small, tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_every_claim_runs_at_paper_scale(found):
     assert all(found[claim]["scale"] == "paper" for claim in CLAIMS)
     panels = {(p["model"], p["sigma"], p["n"], p["classes"]) for p in found["confidence"]["panels"]}
@@ -122,12 +123,14 @@ def test_every_claim_runs_at_paper_scale(found):
     assert found["gap"]["model"] == "liresnet"
 
 
+@pytest.mark.slow
 def test_it_says_beforehand_how_long_it_takes(found):
     said = found["output"]
     assert re.search(r"takes about \d+:\d\d:\d\d h", said)
     assert said.index("takes about") < said.index("Written")
 
 
+@pytest.mark.slow
 def test_the_papers_own_constants_and_its_product_stand_beside_ours(found):
     first, *_, last = found["lipschitz-table"]["networks"]
     assert (first["paper"], last["paper"]) == ([22, 37], [3.8, 1.32e11])
@@ -135,6 +138,7 @@ def test_the_papers_own_constants_and_its_product_stand_beside_ours(found):
     assert last["product_of_the_paper_estimated"] > last["product_proved"]  # batch norm apart, the average pool 1
 
 
+@pytest.mark.slow
 def test_a_figure_a_sigma_is_one_column_wide(found):
     pictures = sorted(path.name for path in found["out"].glob("*.pdf"))
     assert "confidence-resnet50-sigma0.5.pdf" in pictures
@@ -156,6 +160,7 @@ def test_what_is_missing_is_listed_before_the_first_draw(sources, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_all_goes_on_without_the_claims_that_cannot_run_and_says_so_at_the_end(sources, tmp_path):
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["reproduce", "--all", "--scale", "paper", "--out", str(out)])

@@ -149,10 +149,10 @@ def steepest(module, shape):
     return max(norms)
 
 
-def sweep(count, part=0, parts=1):
-    """What became of every so many-th of these networks."""
+def sweep(count):
+    """What became of so many networks."""
     bounded, refused, exceeded = 0, 0, []
-    for name, module, shape in itertools.islice(networks(count), part, None, parts):
+    for name, module, shape in networks(count):
         try:
             bound = product(module, shape).value
         except InputError:
@@ -166,9 +166,8 @@ def sweep(count, part=0, parts=1):
     return bounded, refused, exceeded
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_no_jacobian_of_thirty_networks_exceeds_its_bound(part):
-    bounded, refused, exceeded = sweep(30, part, 2)
+def test_no_jacobian_of_fifteen_networks_exceeds_its_bound():
+    bounded, refused, exceeded = sweep(15)
     assert not exceeded
     assert bounded + refused == 15
     assert bounded >= 7
