@@ -7,7 +7,7 @@ from copy import deepcopy
 
 from torch import nn
 from torch.fx import GraphModule, symbolic_trace
-from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from smoothcert.errors import InputError
 
@@ -16,9 +16,10 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def fold_batch_norms(module: nn.Module) -> GraphModule:
-    """A copy in evaluation mode, each batch norm folded where it follows a layer that nothing else uses.
+    """A copy in evaluation mode, each batch norm folded where it follows a convolution that nothing else uses.
 
-    `γ (W x + b − μ)/√(v + ε) + β = (s W) x + s (b − μ) + β` with `s = γ/√(v + ε)`. Raises where torch.fx cannot trace
+    `γ (W x + b − μ)/√(v + ε) + β = (s W) x + s (b − μ) + β` with `s = γ/√(v + ε)`. A linear layer is left alone: its
+    outputs are the last axis, and need not be the channels, which are the second. Raises where torch.fx cannot trace
     the module, because its code depends on its input, or because more than the `forward` of its class runs in a call.
     """
     copied = deepcopy(module).eval()
@@ -27,6 +28,7 @@ def fold_batch_norms(module: nn.Module) -> GraphModule:
     traced = symbolic_trace(copied)
     layers = dict(traced.named_modules())
     uses = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
+    read = {node.target.rpartition(".")[0] for node in traced.graph.nodes if node.op == "get_attr"}
     for norm in list(traced.graph.nodes):
         if norm.op != "call_module" or type(layers[norm.target]) not in NORMS:
             continue
@@ -34,15 +36,11 @@ def fold_batch_norms(module: nn.Module) -> GraphModule:
         if before.op != "call_module" or len(before.users) > 1 or uses[before.target] > 1 or uses[norm.target] > 1:
             continue
         layer, batch_norm = layers[before.target], layers[norm.target]
-        if batch_norm.running_mean is None or not _is_plain(layer) or not _is_plain(batch_norm):
+        if type(layer) not in CONVOLUTIONS or before.target in read or batch_norm.running_mean is None:
             continue
-        if type(layer) in CONVOLUTIONS:
-            folded = fuse_conv_bn_eval(layer, batch_norm)
-        elif type(layer) is nn.Linear and type(batch_norm) is nn.BatchNorm1d:
-            folded = fuse_linear_bn_eval(layer, batch_norm)
-        else:
+        if not _is_plain(layer) or not _is_plain(batch_norm):
             continue
-        traced.set_submodule(before.target, folded)
+        traced.set_submodule(before.target, fuse_conv_bn_eval(layer, batch_norm))
         norm.replace_all_uses_with(before)
         traced.graph.erase_node(norm)
     traced.delete_all_unused_submodules()
