@@ -58,3 +58,15 @@ def test_bytes_that_are_no_labels_are_refused(folder):
     (folder / "test_batch.bin").write_bytes(bytes([10]) + bytes(3072))
     with pytest.raises(InputError, match="not the binary version of CIFAR-10"):
         open_data(str(folder))
+
+
+def test_names_are_read_from_a_plain_file_alone(folder):
+    """A link may lead to what is nobody's business, or never ends."""
+    names = folder / "batches.meta.txt"
+    names.rename(folder.parent / "secret.txt")
+    names.symlink_to(folder.parent / "secret.txt")
+    assert open_data(str(folder)).classes is None
+    names.unlink()
+    with names.open("wb") as file:
+        file.truncate(1 << 40)
+    assert open_data(str(folder)).classes is None

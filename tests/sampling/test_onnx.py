@@ -5,10 +5,12 @@ import types
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from smoothcert import InputError, SmoothedClassifier
 from smoothcert.data import digits
 from smoothcert.models import build
+from smoothcert.sampling.engines import open_engine
 
 pytest.importorskip("onnxruntime", reason="the extra smoothcert[onnx] is not installed")
 
@@ -62,6 +64,15 @@ def test_the_votes_of_a_run_are_those_of_the_model_that_its_fingerprint_names(tm
     )
     assert one.plan.classifier.model == other.plan.classifier.model
     assert np.array_equal(one.tally.selections, other.tally.selections)
+
+
+def test_the_tail_of_a_log_sigmoid_is_that_of_torch():
+    """A certificate by a constant reaches far from its input, where no draw compares the engines."""
+    rows = torch.linspace(-200, 200, 4_001)[:, None]
+    module = nn.Sequential(nn.Linear(1, 1), nn.LogSigmoid()).eval()
+    engine = open_engine(module, "onnx")
+    with engine.ready(), torch.no_grad():
+        torch.testing.assert_close(engine(rows), module(rows), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("batch", [64, None])

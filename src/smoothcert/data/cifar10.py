@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 
 from smoothcert.data.dataset import Dataset, file_fingerprint
 from smoothcert.errors import InputError
+from smoothcert.files import read_plain
 
 TEST_FILE = "test_batch.bin"
 _RECORD = 1 + 3 * 32 * 32
+LARGEST_NAMES = 1 << 16  # bytes
 
 
 class Cifar10Binary(Dataset):
@@ -30,9 +33,9 @@ class Cifar10Binary(Dataset):
         self._records = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _RECORD)
         if self._records[:, 0].max() > 9:
             raise InputError(f"The file {path} holds labels above 9, so it is not the binary version of CIFAR-10.")
-        names = path.with_name("batches.meta.txt")
-        if names.is_file():
-            self.classes = tuple(names.read_text(encoding="utf-8", errors="replace").split())
+        with suppress(OSError):  # no plain file of this size is that of CIFAR-10
+            names = read_plain(path.with_name("batches.meta.txt"), LARGEST_NAMES)
+            self.classes = tuple(names.decode(errors="replace").split())
 
     def __len__(self) -> int:
         return len(self._records)

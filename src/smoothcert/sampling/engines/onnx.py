@@ -174,6 +174,7 @@ def _export(module: torch.nn.Module, shape: torch.Size, free: dict[int, Any] | N
                 dynamo=True,
                 verbose=False,
                 dynamic_shapes=None if free is None else (free,),
+                custom_translation_table={torch.ops.aten.log_sigmoid.default: _log_sigmoid},
             )
         assert program is not None
         content: bytes = program.model_proto.SerializeToString()
@@ -187,3 +188,10 @@ def _export(module: torch.nn.Module, shape: torch.Size, free: dict[int, Any] | N
     finally:
         logger.setLevel(level)
     return content
+
+
+def _log_sigmoid(x: Any) -> Any:
+    """`−log(1 + e^{−x})`; the exporter takes the logarithm of a sigmoid, which in ONNX Runtime is 0 far from 0."""
+    from onnxscript import opset18 as op
+
+    return op.Neg(op.Softplus(op.Neg(x)))
