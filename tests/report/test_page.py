@@ -14,7 +14,7 @@ from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.report.contents import Contents
 from smoothcert.report.curves import gather, table_radii
-from smoothcert.report.page import build_page, embed, headline, headline_radius, page_data, printable
+from smoothcert.report.page import build_page, embed, headline, headline_radius, page_data, printable, top_probability
 from smoothcert.report.write import write_report
 
 
@@ -129,3 +129,12 @@ def test_a_wrong_call_says_what_to_do_and_writes_nothing(squares, tmp_path, chan
     with pytest.raises(InputError, match=message):
         write_report([squares], tmp_path / "report.html", **change)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_given_up_before_any_estimation_is_in_no_distribution(tmp_path):
+    smoothed = SmoothedClassifier(nearest, sigma=0.25, num_classes=4, batch=100, seed=0)
+    run = smoothed.certify_dataset(Squares(), out=tmp_path / "run", radii=[0.9])
+    drawn = run.tally.estimations.sum(axis=1) > 0
+    assert 0 < drawn.sum() < len(run)
+    assert len(top_probability(run)) == drawn.sum()
+    assert top_probability(run).min() >= 0.25

@@ -125,9 +125,10 @@ def _closest(run: Run) -> list[list[int]] | None:
 
 
 def top_probability(run: Run) -> NDArray[np.float64]:
-    """Of each input, the share of its estimation draws that voted for the class with most votes."""
+    """Of each input that was drawn at, the share of its estimation draws that voted for the class with most votes."""
     counts = run.tally.estimations
-    share: NDArray[np.float64] = counts.max(axis=1) / counts.sum(axis=1).clip(1)
+    drawn = counts[counts.any(axis=1)]
+    share: NDArray[np.float64] = drawn.max(axis=1) / drawn.sum(axis=1)
     return share
 
 
