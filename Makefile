@@ -23,7 +23,7 @@ test-slow: $(VENV)/dev.stamp
 test-matrix: $(VENV)/dev.stamp
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST)
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2 $(PYTEST)
-	trap 'kill $$(jobs -p)' EXIT; for i in 1 2 3 4; do while :; do :; done & done; $(PYTEST)
+	busy=; trap 'kill $$busy' EXIT; for i in 1 2 3 4; do while :; do :; done & busy="$$busy $$!"; done; $(PYTEST)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -202,6 +202,25 @@ def test_while_it_starts(folder, moment):
     assert seconds < 30
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_import_is_not_interrupted(folder, number):
+    """torch's own code imports modules and aborts on whatever they raise; the process ends beside it."""
+    (folder / "slow_import.py").write_text(
+        "import os, time\n"
+        "try:\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    command = [sys.executable, "-m", "smoothcert", "certify", "slow_import:model", "mine:data", *OPTIONS]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=listen_to_interrupts
+    )
+    assert (done.returncode, done.stdout, done.stderr.split()) == (1, "", ["smoothcert:", "stopped."])
+    assert files(folder) == {"slow_import.py"}
+
+
 def test_what_was_started_to_ignore_a_signal_ignores_it(folder):
     process = subprocess.Popen(
         [sys.executable, "-m", "smoothcert", "certify", "mine:fast", "mine:data", *OPTIONS],

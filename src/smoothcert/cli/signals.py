@@ -17,6 +17,7 @@ PATIENCE = 1.0
 """Seconds that the main thread has to end the command by itself."""
 
 STOPPED = "smoothcert: stopped."
+IMPORTS = "<frozen importlib._bootstrap>"
 SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -26,14 +27,16 @@ def answering_signals() -> Iterator[threading.Event]:
 
     The event is set from when one has come.
 
-    Python runs handlers only between the main thread's own steps, so another thread is woken as well. What the process
-    was started to ignore (nohup, a job in the background) stays ignored.
+    Python runs handlers only between the main thread's own steps, so another thread is woken as well; it alone ends the
+    process while modules are imported, because libraries whose own code does so abort if it is interrupted. What the
+    process was started to ignore (nohup, a job in the background) stays ignored.
     """
     heard, ended = threading.Event(), threading.Event()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         heard.set()
-        raise KeyboardInterrupt
+        if not _importing(frame):
+            raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
     listened = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
@@ -53,6 +56,12 @@ def answering_signals() -> Iterator[threading.Event]:
         for number, handler in listened.items():
             signal.signal(number, handler)
         sys.unraisablehook = sys.__unraisablehook__
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != IMPORTS:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _tell_unless_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
