@@ -105,6 +105,8 @@ class Walk:
         """What stands for the value of a node: a signal, or a tuple of signals."""
         if node.target is operator.getitem:
             several: Any = node.args
+            if several[0] in self.folded:
+                self.folded.add(node)
             return self.signals[several[0]][several[1]]
         name, kind, call = self.where(node)
         where = f"{graph.label(node)} in {self.inside(node)}"
