@@ -43,11 +43,11 @@ class Answers(NamedTuple):
 class Bare:
     """A network in float64, which is what is certified; the same as the engine runs it, and what is proved of both.
 
-    A computed score is within `A + B ‖δ‖` of the exact one at x + δ (`lipschitz.rounding`), at x and at x + δ: margins are
-    lowered by `4A + 2B ‖δ‖`, so that the class is that of the network as it is computed in float64. And by 2C, where C is
-    `ROUNDING` times the larger of what float32 makes of the scores at the input itself and of `ε · max |score|` for each
-    module inside: a network that is run in float32 has the same class in the ball if its scores are within C of those in
-    float64 there.
+    A computed score is within `A + B ‖δ‖` of the exact one, at x and at x + δ (`lipschitz.rounding`): margins are
+    lowered by `4A + 2B ‖δ‖`, and what is proved is proved of the network as float64 computes it. And by 2C, where C is
+    `ROUNDING` times the larger of what float32 changes at the input itself and of `ε · max |score|` for each module
+    inside, ε that of float32: a network that is run in float32 has the same class in the ball if its scores are within
+    C of those in float64 there.
     """
 
     module: torch.nn.Module

@@ -179,8 +179,8 @@ def compare(one: Program, many: Program) -> None:
     def alike(a: Any, b: Any, moves: bool) -> bool:
         if isinstance(a, fx.Node) and isinstance(b, fx.Node):
             if a in one.constants or b in many.constants:
-                return a in one.constants and b in many.constants and _extends(
-                    one.constants[a], many.constants[b], times
+                return (
+                    a in one.constants and b in many.constants and _extends(one.constants[a], many.constants[b], times)
                 )
             return place[source(a)] == place[source(b)]
         if isinstance(a, list | tuple) and isinstance(b, list | tuple):

@@ -1,20 +1,21 @@
 """What float64 rounds on the way to the scores: a bound for every input of a ball, by forward error analysis.
 
-Let `v_i(y)` be the exact value of operation i at the input y and `v̂_i` the computed one: `v̂_i = f_i(v̂_p, …) + e_i`, where
-e_i is what this one operation rounds. The model of arithmetic (Higham, 2002, chapters 2 and 3): a sum of k products, in
-whatever order, is within `γ_k Σ |a| |b|` of the exact one, `γ_k = k u / (1 − k u)`, `u = 2⁻⁵³`. With N_p the norm of the
-operation whose weights are the absolute ones, and c for what it adds inside,
+Let `v_i(y)` be the exact value of operation i at the input y, `v̂_i` the computed one and `v̂_i = f_i(v̂_p, …) + e_i`,
+where e_i is what this one operation rounds. The model of arithmetic (Higham, 2002, chapters 2 and 3): a sum of k
+products, in whatever order, is within `γ_k Σ |a| |b|` of the exact one, `γ_k = k u / (1 − k u)`, `u = 2⁻⁵³`. With N_p
+the norm of the operation whose weights are the absolute ones, and c for what it adds and takes away inside,
 
     ‖e_i‖ ≤ γ_i (Σ_p 2 N_p ‖v̂_p‖ + ‖f_i(v̂)‖ + c_i),
 
-because a bias is the output less the rest. Let F_p be the Lipschitz constant of f_i in its argument p, x the centre of the
-ball, y a point of it and η_i what v̂_i is off by at x and at y together. Values at y are at most `‖v̂_i(x)‖ + L_i ‖y − x‖ + …` in
-norm, L_i the constant of v_i, and the dots are errors, too:
+because a bias is the output less the rest. Let F_p ≤ N_p be the Lipschitz constant of f_i in its argument p, L_i that
+of v_i, x the centre of the ball, y a point of it, and η_i what v̂_i is off by at x and at y together. Then
+`‖v̂_i(y)‖ ≤ ‖v̂_i(x)‖ + L_i ‖y − x‖ + η_i`, so that
 
-    η_i ≤ Σ_p (F_p + 3 γ_i N_p) η_p + γ_i s_i,     s_i ≤ 2.1 (Σ_p 2 N_p ‖v̂_p(x)‖ + ‖v̂_i(x)‖ + c_i) + (Σ_p 2 N_p L_p + L_i) ‖y − x‖.
+    η_i ≤ Σ_p (F_p + 4 γ_i N_p) η_p + γ_i s_i,
+    s_i = 2.1 (Σ_p 2 N_p ‖v̂_p(x)‖ + ‖v̂_i(x)‖ + c_i) + (Σ_p 2 N_p L_p + L_i) ‖y − x‖.
 
-It is linear, so that scores are off by at most `A + B ‖y − x‖`, with weights of the s_i that one walk back from the scores
-finds. A factor of 4 in the place of 2.1 leaves room for what is rounded here.
+It is linear: scores are off by at most `A + B ‖y − x‖`, weighted sums of the s_i whose weights one walk back from the
+scores finds. A factor of 4 in the place of 2.1 leaves room for what is rounded here.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from torch import Tensor, fx, nn
 from smoothcert.errors import InputError
 from smoothcert.lipschitz import rules
 from smoothcert.lipschitz.graph import Program
-from smoothcert.lipschitz.regions import Region, answers, own_bound
+from smoothcert.lipschitz.regions import Region, trusted
 from smoothcert.lipschitz.rules import Join, Moved
-from smoothcert.lipschitz.signals import Signal, entrywise
+from smoothcert.lipschitz.signals import Signal, batch_rows, entrywise
 from smoothcert.lipschitz.spectral import Convolution, gram, padding_norm
 from smoothcert.lipschitz.walk import Walk, times
 
@@ -85,7 +86,7 @@ _NORMALISED = {aten._native_batch_norm_legit_no_training.default, aten.instance_
 
 
 class Source(NamedTuple):
-    """An argument of an operation: its F and its N, and whether it lies in the same part that has a bound of its own."""
+    """An argument of an operation, its F and its N; `inside` the part with a bound of its own that this is in."""
 
     node: fx.Node
     factor: float
@@ -97,8 +98,8 @@ class Source(NamedTuple):
 class Step:
     """One operation, and what it rounds: `γ (Σ 2N ‖source‖ + ‖value‖ + constant)`.
 
-    `leap`, at the end of a part that has a bound of its own (a module that answers for itself, a linear layer that another
-    one is folded into), is where that part begins, and its bound.
+    `leap`, at the end of a part with a bound of its own (a module that answers for itself, linear operations that are
+    folded together), is where that part begins, and its bound.
     """
 
     node: fx.Node
@@ -112,7 +113,7 @@ class Step:
 class Rounding:
     """Each computed score is within `A(x) + growth · ‖y − x‖` of the exact one, for y as far from x as `reach`.
 
-    `A(x) = constant + Σ weight ‖v̂(x)‖` over the operations.
+    `A(x) = constant + Σ weight ‖v̂(x)‖` over the operations, where no norm is above `most`.
     """
 
     program: Program
@@ -128,17 +129,18 @@ class Rounding:
         try:
             steps = _Steps(module, program, gram, whole=False).found()
         except InputError:
-            if not answers(module):
+            rule, shape = trusted(module), tuple(program.input.meta["val"].shape)
+            if rule is None:
                 raise
-            bound = own_bound((), module)
-            source = Source(program.input, bound, bound)
-            steps = [Step(program.output, (source,), UNSEEN, leap=(program.input, bound))]
+            x = Signal(shape, 1.0, batch_rows(shape))
+            bound = _said(rule(tuple(program.output.meta["val"].shape), module, x))
+            steps = [Step(program.output, (Source(program.input, bound, bound),), UNSEEN, leap=(program.input, bound))]
         return cls._summed(program, steps)
 
     @classmethod
     def _summed(cls, program: Program, steps: list[Step]) -> Rounding:
         weights: defaultdict[fx.Node, float] = defaultdict(float)
-        constant = 0.0
+        constant, slopes = 0.0, _slopes(program.input, steps)
         for step, weight in _back(program.output, steps):
             constant += ROOM * weight * step.constant
             weights[step.node] += ROOM * weight
@@ -146,12 +148,10 @@ class Rounding:
                 weights[source.node] += 2 * ROOM * weight * source.size
         weights[program.output] += ROOM * _gamma(SOME)  # for the differences of scores
         constant += sum(weight * TINY * math.sqrt(_numel(node)) for node, weight in weights.items())
-        slopes = _slopes(program.input, steps)
         growth = sum(weight * slopes[node] for node, weight in weights.items())
-        sizes = max((source.size for step in steps for source in step.sources), default=1.0)
-        most = HUGE / max(sizes, 1.0)
-        if not math.isfinite(constant + growth):
-            constant = growth = math.inf
+        most = HUGE / max(1.0, *(source.size for step in steps for source in step.sources))
+        if not math.isfinite(constant + growth + sum(slopes.values())):
+            return cls(program, {}, math.inf, math.inf, 0.0, 0.0)
         return cls(program, dict(weights), constant, growth, most, most / max(slopes.values()))
 
     def at(self, x: Tensor) -> float:
@@ -173,7 +173,7 @@ def _back(output: fx.Node, steps: list[Step]) -> Iterator[tuple[Step, float]]:
     """Each step, and how much of what it rounds can reach the scores, times γ.
 
     `whole` is the weight of all that a value is off by, `own` that of what was added since the part began whose bound
-    leaps over it. In e_i stand errors of its arguments, too, times 3 γ N: all of them.
+    leaps over it. In e_i stand errors of its arguments, too, times 4 γ N: all of them.
     """
     whole: defaultdict[fx.Node, float] = defaultdict(float)
     own: defaultdict[fx.Node, float] = defaultdict(float)
@@ -182,7 +182,7 @@ def _back(output: fx.Node, steps: list[Step]) -> Iterator[tuple[Step, float]]:
         here, added = whole[step.node], own[step.node]
         both = here + added
         for source in step.sources:
-            whole[source.node] += times(3 * step.gamma * source.size, both)
+            whole[source.node] += times(4 * step.gamma * source.size, both)
             if step.leap is None:
                 whole[source.node] += times(source.factor, here)
             if source.inside:
@@ -241,10 +241,7 @@ class _Steps(Walk):
         if isinstance(result, Join):
             x = replace(self.signals[region.input], bound=1.0, pending=None)
             result = region.rule(tuple(region.output.meta["val"].shape), region.module, x)
-            return float(result.bound)
-        if isinstance(result, Convolution):
-            return self.norms[region.output] if region.output in self.norms else self.norm(result)
-        return float(result)
+        return self.norms[region.output] if region.output in self.norms else _said(result)
 
     def beginning(self, node: fx.Node) -> fx.Node:
         """What goes into the first of the linear operations that are folded together."""
@@ -261,13 +258,19 @@ class _Steps(Walk):
     def operation(self, node: fx.Node, region: Region | None) -> Step:
         """An operation by itself, with nothing folded into it."""
         nodes = self.arguments(node)
+
+        def inside(source: fx.Node) -> bool:
+            return node in self.folded if region is None else source is not region.input
+
         if node.target is operator.getitem:
-            return Step(node, (self.source(node, nodes[0], 1.0, 1.0, region),))
+            return Step(node, (Source(nodes[0], 1.0, 1.0, inside(nodes[0])),))
         entry = rules.find(node.target)
         assert entry is not None  # it was walked over
         value = node.meta["val"]
         shape = tuple((value[0] if isinstance(value, tuple | list) else value).shape)
-        results = [entry.rule(shape, *args, **options) for args, options in self.one_by_one(node, len(nodes))]
+        results: list[Any] = [
+            entry.rule(shape, *args, **options) for args, options in self.one_by_one(node, len(nodes))
+        ]
         entries = max(map(_numel, (node, *nodes)))
         count, spread = (SOME, 1.0) if entry.rows is entrywise else (SOME + entries, math.sqrt(entries))
         sources = []
@@ -281,19 +284,14 @@ class _Steps(Walk):
                     count += entries + sum(map(_numel, node.all_input_nodes))
             elif isinstance(result, Moved):
                 factor = size = rules.copies(torch.cat([part.flatten() for part in result.sources]))
-            elif isinstance(result, Join):
-                factor = size = result.bound
             else:
-                factor, size = float(result), spread * float(result)
-            sources.append(self.source(node, source, factor, size, region))
+                factor = float(result.bound if isinstance(result, Join) else result)
+                size = spread * factor
+            sources.append(Source(source, factor, size, inside(source)))
         if node.target in _EXACT or isinstance(results[0], Moved):
             return Step(node, tuple(sources))
         gamma = math.inf if self.unbounded(node, results[0]) else _gamma(count)
         return Step(node, tuple(sources), gamma, self.constant(node, results[0]))
-
-    def source(self, node: fx.Node, source: fx.Node, factor: float, size: float, region: Region | None) -> Source:
-        inside = node in self.folded if region is None else source is not region.input
-        return Source(source, factor, size, inside)
 
     def one_by_one(self, node: fx.Node, count: int) -> Iterator[Any]:
         """The arguments, where one signal after the other has the bound 1 and the others do not move."""
@@ -309,26 +307,34 @@ class _Steps(Walk):
             yield fx.node.map_arg((node.args, node.kwargs), value)
 
     def constant(self, node: fx.Node, result: Any) -> float:
-        """What is added inside: of a batch normalisation its mean and bias, of functions at most 1 for each entry, times
-        numbers that they are given."""
-        entries = _numel(node)
+        """What is added inside: of a batch normalisation its mean and bias, of a function at most 1 for each entry,
+        times the numbers that it is given."""
+        entries, arguments = _numel(node), list(node.args)
         if node.target in _NORMALISED:
-            bias, mean = (self.program.constants.get(n) for n in node.args[2:4])  # type: ignore[call-overload]
-            parts = mean.double().cpu().abs() * result.weight.abs().flatten()
-            parts = parts if bias is None else parts + bias.double().cpu().abs()
+            known: dict[Any, Any] = {**self.program.constants}
+            bias, mean = (known.get(argument, torch.zeros(1)).double().cpu().abs() for argument in arguments[2:4])
+            parts = mean * result.weight.abs().flatten() + bias
             return float(parts.norm()) * math.sqrt(entries / parts.numel())
         if node.target in _LINEAR or isinstance(result, Convolution):
             return 0.0
-        numbers = [abs(n) for n in (*node.args, *node.kwargs.values()) if isinstance(n, int | float)]
+        numbers = [abs(n) for n in (*arguments, *node.kwargs.values()) if isinstance(n, int | float)]
         return math.sqrt(entries) * math.prod(max(1.0, float(n)) for n in numbers)
 
     def unbounded(self, node: fx.Node, result: Any) -> bool:
         """Constants that are added up inside and may cancel, and powers that underflow."""
+        arguments = [*node.args, *node.kwargs.values()]
         if node.target is aten.linalg_vector_norm.default:
-            return (*node.args, 2)[1] not in (1, 2, math.inf)
+            return [*arguments, 2][1] not in (1, 2, math.inf)
         if node.target is aten.index_put.default:
-            return (*node.args, False)[3] is not False
+            return arguments[3:] == [True]
         return node.target in _SUMS and isinstance(result, Join)
+
+
+def _said(result: Any) -> float:
+    """The constant of a module with one argument, from what its rule says of a signal of constant 1."""
+    if isinstance(result, Convolution):
+        return gram(result)
+    return float(result.bound if isinstance(result, Join) else result)
 
 
 def _gamma(count: int) -> float:
