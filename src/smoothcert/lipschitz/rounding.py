@@ -44,7 +44,7 @@ aten = torch.ops.aten
 
 UNIT = 2.0**-53
 SOME = 32
-"""Roundings of an operation on single entries; elementary functions are taken to err by less."""
+"""More than the roundings of an operation on single entries; functions such as tanh are taken to err by less, too."""
 
 UNSEEN = 2.0**-32
 """What a module that answers for itself and cannot be looked into is taken to lose of what goes in and comes out."""
