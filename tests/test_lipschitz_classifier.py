@@ -190,9 +190,36 @@ class _FeaturesFirst(nn.Module):
 
 
 def test_rounding_is_seen_wherever_the_batch_is():
-    """Each number is moved by itself: moved all together, they would cancel."""
     classifier = LipschitzClassifier(_FeaturesFirst(), input_shape=(2,), num_classes=2)
     x, beside = np.array([120.0, 0.0]), np.array([130.0, 0.0])
+    assert classifier.predict(x) != classifier.predict(beside)
+    assert classifier.certify(x).radius == 0
+
+
+class _LargestOfMany(nn.Module):
+    """The smaller of x₁ and 0, by many channels with a bias that is taken away again: a staircase with steps of 256.
+
+    What is moved at random is hardly ever lowered in all channels, and what is raised is cut off.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.scale = nn.Linear(2, 48), nn.Parameter(torch.tensor([1.0, 0.0]))
+        self.minus, self.last = (
+            nn.Parameter(torch.full((48,), -1.5 * 2.0**60)),
+            nn.Parameter(torch.tensor([0.0, -50.0])),
+        )
+        with torch.no_grad():
+            self.first.weight.copy_(torch.tensor([[1.0, 0.0]]).expand(48, 2))
+            self.first.bias.fill_(1.5 * 2.0**60)
+
+    def forward(self, x):
+        return (self.first(x) + self.minus).amax(1, keepdim=True).clamp(max=0.0) * self.scale + self.last
+
+
+def test_rounding_is_seen_behind_a_maximum_of_many():
+    classifier = LipschitzClassifier(_LargestOfMany(), input_shape=(2,), num_classes=2)
+    x, beside = np.array([-127.9, 0.0]), np.array([-128.1, 0.0])
     assert classifier.predict(x) != classifier.predict(beside)
     assert classifier.certify(x).radius == 0
 

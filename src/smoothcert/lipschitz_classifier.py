@@ -40,12 +40,12 @@ class LipschitzClassifier:
     Its certificates need no noise, no draws and no α. With `K_kj` a proved bound of the ℓ2 constant of `f_k − f_j`, the
     class k of x stays the largest within
 
-        R = min_j (f_k(x) − f_j(x) − 2A) / K_kj,
+        R = min_j (f_k(x) − f_j(x) − 4A − 2C) / (K_kj + 2B),
 
-    A an allowance for rounding (`certification.bare`). `K_kj = L′ ‖w_k − w_j‖` where the last layer is linear with rows
-    w, and L′ the product of all before it; otherwise √2 times the product of all layers. Weights are copied now, and
-    when it is first asked the graph is recorded with all that it reads: what is done to the module afterwards changes
-    nothing here.
+    A and B for what float64 rounds, C for float32 (`certification.bare`). `K_kj = L′ ‖w_k − w_j‖` where the last layer
+    is linear with rows w, and L′ the product of all before it; otherwise √2 times the product of all layers. Weights
+    are copied now, and when it is first asked the graph is recorded with all that it reads: what is done to the module
+    afterwards changes nothing here.
 
     It pays for networks that are trained to have small constants; for others R is hardly above 0, and noise is better.
     """

@@ -15,18 +15,16 @@ from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.certification.drawing import OnProgress
 from smoothcert.errors import RunError
 from smoothcert.lipschitz.constant import NEEDS_LAYERS, Steepness
-from smoothcert.lipschitz.exact import EPS, ROWS, Frozen, exact_copy
+from smoothcert.lipschitz.exact import ROWS, Frozen, exact_copy
 from smoothcert.modules import as_weights, require_module
 from smoothcert.radii.margin import margins
 from smoothcert.sampling.blocks import Claim, Input
 from smoothcert.sampling.engines import Engine, Engines
 from smoothcert.store.file import RunFile
 
+EPS = float(np.finfo(np.float32).eps)
 ROUNDING = 8
-"""How many times the rounding that is measured at an input, or expected of so many operations, is allowed for."""
-
-EPS_FAR = 2.0**-32
-"""What float64 is allowed to lose of scores that grow with the distance: two million times its ε."""
+"""How many times what float32 is off by at an input, or expected to be after so many operations, is allowed for."""
 
 
 class Answers(NamedTuple):
@@ -45,11 +43,11 @@ class Answers(NamedTuple):
 class Bare:
     """A network in float64, which is what is certified; the same as the engine runs it, and what is proved of both.
 
-    Its margins are lowered by 2A, where A is `ROUNDING` times the largest of what float32 makes of the scores at the
-    input itself, of what they become if every operation is off by ε, and of `ε · max |score|` for each module inside;
-    and by `2 EPS_FAR L ‖δ‖`, L the constant of the scores, since scores may grow with the distance. ε is that of
-    float32, so that both are far more than float64 rounds. A network that is run in float32 has the same class in the
-    ball if its scores are within A of those in float64 there.
+    A computed score is within `A + B ‖δ‖` of the exact one, at x and at x + δ (`lipschitz.rounding`): margins are
+    lowered by `4A + 2B ‖δ‖`, and what is proved is proved of the network as float64 computes it. And by 2C, where C is
+    `ROUNDING` times the larger of what float32 changes at the input itself and of `ε · max |score|` for each module
+    inside, ε that of float32: a network that is run in float32 has the same class in the ball if its scores are within
+    C of those in float64 there.
     """
 
     module: torch.nn.Module
@@ -71,19 +69,16 @@ class Bare:
             rounded = self.engine(as_weights(self.module, torch.from_numpy(np.stack(xs)))).double().cpu().numpy()
         if not np.isfinite(rounded).all():
             raise RunError(NOT_FINITE)
-        off = np.maximum(np.abs(rounded - exact).max(axis=1), self._shaken_off(xs, exact))
+        off = np.abs(rounded - exact).max(axis=1)
         expected = len(list(self.module.modules())) * EPS * np.abs(exact).max(axis=1)
-        allowance = ROUNDING * np.maximum(off, expected)
-        classes = exact.argmax(axis=1)
-        radii = margins(exact, classes, self.steepness.pairs, allowance, EPS_FAR * self.steepness.scores)
-        return Answers(classes, radii, (perf_counter() - before) / len(xs))
+        allowance = 2 * self._rounding(xs) + ROUNDING * np.maximum(off, expected)
+        classes, rounding = exact.argmax(axis=1), self.twin.rounding
+        radii = margins(exact, classes, self.steepness.pairs, allowance, rounding.growth)
+        return Answers(classes, np.minimum(radii, rounding.reach), (perf_counter() - before) / len(xs))
 
-    def _shaken_off(self, xs: Sequence[NDArray[Any]], exact: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How far scores go if every operation is off by ε; infinitely where they are no numbers any more."""
+    def _rounding(self, xs: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         with torch.no_grad():
-            found = [self.twin.shaken(x).cpu().numpy() for x in _batch(xs, self.engine.device)]
-        off = [np.abs(shaken - scores).max() for shaken, scores in zip(found, exact, strict=True)]
-        return np.asarray(np.nan_to_num(off, nan=np.inf))
+            return np.array([self.twin.rounding.at(x) for x in _batch(xs, self.engine.device)])
 
 
 def _batch(xs: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from smoothcert.errors import InputError
-from smoothcert.lipschitz.graph import scores
+from smoothcert.lipschitz import rules
+from smoothcert.lipschitz.graph import Program, compare, scores, trace
 from smoothcert.lipschitz.product import check_weights
+from smoothcert.lipschitz.rounding import Rounding
 from smoothcert.lipschitz.tripwire import doubled, points
 from smoothcert.modules import evaluated
 
 ROWS = 32
 """Inputs whose scores are computed together."""
-
-EPS = float(torch.finfo(torch.float32).eps)
-"""What every operation is off by where rounding is made coarse: half a billion times what float64 rounds."""
 
 
 def exact_copy(module: nn.Module, shape: tuple[int, ...]) -> nn.Module:
@@ -44,51 +41,32 @@ def exact_copy(module: nn.Module, shape: tuple[int, ...]) -> nn.Module:
 class Frozen:
     """The graph of a network with everything that it read, also of other objects, as it was when it was recorded."""
 
-    graph: nn.Module
+    program: Program
+    rounding: Rounding
 
     @classmethod
     def of(cls, twin: nn.Module, shape: tuple[int, ...]) -> Frozen:
-        """torch.export records `ROWS` rows at once."""
+        """`ROWS` rows run at once; what is rounded is bounded in the graph of one, which must be the same."""
         x = points(twin, shape)
         batch = x[torch.arange(ROWS) % len(x)]
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of torch about itself, when a graph is copied
-            made = cls(copy.deepcopy(torch.export.export(twin, (batch,), strict=False).module()))
+        one, many = (trace(twin, batch[:size].clone(), rules.operations()) for size in (1, ROWS))
+        compare(one, many)
+        one, many = map(_copied, (one, many))
+        made = cls(many, Rounding.of(twin, one))
+        with torch.no_grad():
             same = torch.allclose(made(batch), scores(twin, batch), rtol=1e-9, atol=1e-12)
         if not same:
             raise InputError("the model is not what torch.export records of it: write its forward without branches.")
         return made
 
     def __call__(self, batch: Tensor) -> Tensor:
-        return scores(self.graph, _filled(batch))[: len(batch)]
-
-    def shaken(self, x: Tensor) -> Tensor:
-        """The scores (ROWS, c) of one input if it and the result of every operation are off by `EPS`, up or down at
-        random, in each row in another way."""
-        found: Tensor = _Shaken(self.graph, torch.Generator().manual_seed(0)).run(x.expand(ROWS, *x.shape))
-        return found
+        return self.program(_filled(batch))[: len(batch)]
 
 
-class _Shaken(fx.Interpreter):
-    """Runs a graph and changes whatever floating-point numbers come up: rounding that hides nowhere.
-
-    That of float32 may by chance, or by design, do nothing at one input and much beside it.
-    """
-
-    def __init__(self, graph: nn.Module, chance: torch.Generator) -> None:
-        super().__init__(graph)
-        self.chance = chance
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        return fx.node.map_aggregate(value, self.shaken) if n.op in ("placeholder", "call_function") else value
-
-    def shaken(self, value: Any) -> Any:
-        """What has no axes is no row's: a constant, the same at every input."""
-        if not isinstance(value, Tensor) or not value.is_floating_point() or not value.ndim:
-            return value
-        signs = torch.empty(value.shape).bernoulli_(generator=self.chance).to(value) * 2 - 1
-        return value * (1 + EPS * signs)
+def _copied(program: Program) -> Program:
+    """With constants that nobody else has."""
+    values = copy.deepcopy(list(program.constants.values()))
+    return replace(program, constants=dict(zip(program.constants, values, strict=True)))
 
 
 def _filled(batch: Tensor) -> Tensor:

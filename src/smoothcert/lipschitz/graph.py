@@ -12,7 +12,7 @@ import logging
 import math
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -54,9 +54,11 @@ class Program:
 
     def __call__(self, x: Tensor) -> Tensor:
         """What the graph makes of inputs, in batches of the size that it was exported with."""
-        interpreter = fx.Interpreter(self.module)
-        interpreter.extra_traceback = False  # an error is one sentence
-        found = interpreter.run(*self.arguments(x))
+        return self.run(x, lambda node, value: None)
+
+    def run(self, x: Tensor, seen: Callable[[fx.Node, Any], None]) -> Tensor:
+        """The same, showing the value of every node that depends on the input; constants are those of the program."""
+        found = _Run(self, seen).run(x)
         outputs: Any = self.module.graph.output_node().args[0]
         scores: Tensor = found[list(outputs).index(self.output)]
         return scores
@@ -65,6 +67,11 @@ class Program:
         """What the graph is called with: the inputs, and what export took out of the module."""
         nodes = [node for node in self.module.graph.nodes if node.op == "placeholder"]
         return [x if node is self.input else self.constants[node] for node in nodes]
+
+    @property
+    def batch(self) -> int:
+        """How many inputs it takes at a time."""
+        return int(self.input.meta["val"].shape[0])
 
     @property
     def eps(self) -> float:
@@ -133,6 +140,22 @@ def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
     return program
 
 
+class _Run(fx.Interpreter):
+    """Runs what depends on the input, and shows it."""
+
+    def __init__(self, program: Program, seen: Callable[[fx.Node, Any], None]) -> None:
+        super().__init__(program.module)
+        self.extra_traceback = False  # an error is one sentence
+        self.constants, self.seen = program.constants, seen
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n in self.constants:
+            return self.constants[n]
+        value = super().run_node(n)
+        self.seen(n, value)
+        return value
+
+
 class _Sizes(fx.Interpreter):
     """Puts tensors in the place of those whose sizes export left open, as repeat_interleave by a tensor does."""
 
@@ -146,6 +169,7 @@ def compare(one: Program, many: Program) -> None:
     mine, theirs = ([node for node in p.calls if node.target not in _SAME] for p in (one, many))
     place = {node: i for nodes in (mine, theirs) for i, node in enumerate(nodes)}
     place |= {one.input: -1, many.input: -1}
+    times = many.batch  # that of `one` is 1
 
     def source(node: fx.Node) -> fx.Node:
         while node.target in _SAME:
@@ -155,11 +179,13 @@ def compare(one: Program, many: Program) -> None:
     def alike(a: Any, b: Any, moves: bool) -> bool:
         if isinstance(a, fx.Node) and isinstance(b, fx.Node):
             if a in one.constants or b in many.constants:
-                return a in one.constants and b in many.constants and _extends(one.constants[a], many.constants[b])
+                return (
+                    a in one.constants and b in many.constants and _extends(one.constants[a], many.constants[b], times)
+                )
             return place[source(a)] == place[source(b)]
         if isinstance(a, list | tuple) and isinstance(b, list | tuple):
             return len(a) == len(b) and all(map(alike, a, b, [moves] * len(a)))
-        return type(a) is type(b) and (a == b or (moves and type(a) is int and b == BATCH * a))
+        return type(a) is type(b) and (a == b or (moves and type(a) is int and b == times * a))
 
     same = len(mine) == len(theirs) and alike(one.output, many.output, False)
     for a, b in zip(mine, theirs, strict=False):
@@ -171,10 +197,10 @@ def compare(one: Program, many: Program) -> None:
         options = a.kwargs.keys() == b.kwargs.keys()
         moves = a.target in SIZED
         same = options and alike(a.args, b.args, moves) and alike([*a.kwargs.values()], [*b.kwargs.values()], moves)
-        same = same and all(BATCH * x == y for x, y in zip(_sizes(a), _sizes(b), strict=True))
+        same = same and all(times * x == y for x, y in zip(_sizes(a), _sizes(b), strict=True))
     if not same:
         raise InputError(
-            f"the module does not do the same to a batch of one as to a batch of {BATCH}: let its forward not look at "
+            f"the module does not do the same to a batch of one as to a batch of {times}: let its forward not look at "
             "the size of the batch."
         )
 
@@ -235,13 +261,13 @@ def _close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a.double(), b.double(), rtol=0.0, atol=allowed, equal_nan=True)
 
 
-def _extends(a: Any, b: Any) -> bool:
-    """Is b the constant a, or a with its axes of one repeated for each row?"""
+def _extends(a: Any, b: Any, times: int) -> bool:
+    """Is b the constant a, or a with its axes of one repeated for each of so many rows?"""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return bool(a == b)
     if a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()):
         return True
-    if a.ndim != b.ndim or any(m not in (n, BATCH if n == 1 else n) for n, m in zip(a.shape, b.shape, strict=True)):
+    if a.ndim != b.ndim or any(m not in (n, times if n == 1 else n) for n, m in zip(a.shape, b.shape, strict=True)):
         return False
     return torch.allclose(a.expand(b.shape), b, rtol=0.0, atol=0.0, equal_nan=True)
 

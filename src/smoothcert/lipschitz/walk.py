@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from smoothcert.errors import InputError
 from smoothcert.lipschitz import graph, rules
-from smoothcert.lipschitz.graph import BATCH, CHECKS, Program
+from smoothcert.lipschitz.graph import CHECKS, Program
 from smoothcert.lipschitz.regions import Region, regions
 from smoothcert.lipschitz.rules import Join, Moved
 from smoothcert.lipschitz.signals import MIXES, Padding, Signal, batch_rows, is_batch, signals
@@ -36,7 +36,11 @@ class LastLayer:
 
 
 class Walk:
-    """Carries the Lipschitz bound of every value along the graph of a batch."""
+    """Carries the Lipschitz bound of every value along the graph of a batch.
+
+    `norms` are those of the linear operations whose norm was taken, each with what is `folded` into it, and `answers`
+    what modules said of themselves, by the nodes where they end.
+    """
 
     def __init__(self, module: nn.Module, program: Program, norm: Norm, whole: bool) -> None:
         self.program = program
@@ -45,6 +49,9 @@ class Walk:
         self.regions = regions(module, program, whole)
         self.signals: dict[fx.Node, Any] = {}
         self.layers: list[tuple[str, str, float]] = []
+        self.norms: dict[fx.Node, float] = {}
+        self.folded: set[fx.Node] = set()
+        self.answers: dict[fx.Node, Any] = {}
         self.call = ""
 
     def bound(self) -> float:
@@ -61,7 +68,7 @@ class Walk:
         output = self.settled(self.program.output)
         if not isinstance(output, Signal) or not math.isfinite(output.bound):
             raise InputError("the module is not Lipschitz, or its bound is too large for a float.")
-        if not is_batch(output, BATCH):
+        if not is_batch(output, self.program.batch):
             raise InputError(f"the module is refused: {MIXES}")
         return output.bound
 
@@ -75,7 +82,7 @@ class Walk:
         if (
             not (bias is None or bias in known)
             or weight is None
-            or not (len(features.shape) == 2 and is_batch(features, BATCH))
+            or not (len(features.shape) == 2 and is_batch(features, self.program.batch))
         ):
             return None
         return LastLayer(features.bound, weight.detach().double().cpu())
@@ -84,11 +91,12 @@ class Walk:
         """The signal that comes out of a module that answers for itself."""
         x, kind = self.settled(region.input), type(region.module).__name__
         name = region.name or "itself"
-        shape = tuple(region.output.meta["val"].shape)
-        if not isinstance(x, Signal) or not is_batch(x, BATCH) or not shape or shape[0] != BATCH:
+        shape, batch = tuple(region.output.meta["val"].shape), self.program.batch
+        if not isinstance(x, Signal) or not is_batch(x, batch) or not shape or shape[0] != batch:
             raise InputError(f"{kind} ({name}) is refused: its bound is for tensors whose first axis is the batch.")
         self.usable([x], f"{kind} ({name})")
         result = self.ask(f"{kind} ({name})", region.rule, shape, region.module, x)
+        self.answers[region.output] = result
         self.call = ""
         signal: Signal = self.made(region.output, result, x, batch_rows(shape), name, kind)
         return signal
@@ -97,6 +105,8 @@ class Walk:
         """What stands for the value of a node: a signal, or a tuple of signals."""
         if node.target is operator.getitem:
             several: Any = node.args
+            if several[0] in self.folded:
+                self.folded.add(node)
             return self.signals[several[0]][several[1]]
         name, kind, call = self.where(node)
         where = f"{graph.label(node)} in {self.inside(node)}"
@@ -115,6 +125,8 @@ class Walk:
             if result is not None:
                 break
         inputs = signals(args, kwargs)
+        if any(x.pending is not None for x in inputs):
+            self.folded.add(node)
         if result is None:
             raise InputError(f"the Lipschitz rule of {where} does not know these arguments.")
         if not isinstance(result, Join) and len(inputs) != 1:
@@ -142,7 +154,7 @@ class Walk:
             signal = Signal(shape, result.bound, rows)
         else:
             self.note(name, kind, float(result), same)
-            signal = Signal(shape, _product(x.bound, result), rows)
+            signal = Signal(shape, times(x.bound, result), rows)
         if not first.is_floating_point():
             signal = replace(signal, bound=math.inf, pending=None)
         return (signal, *(replace(signal, bound=math.inf, pending=None) for _ in value[1:])) if several else signal
@@ -156,7 +168,7 @@ class Walk:
             if result.padding is not None:
                 found.append(Signal(tuple(rows.shape), x.bound, rows, result.padding, name, kind))
             else:
-                found.append(Signal(tuple(rows.shape), _product(x.bound, norm), rows))
+                found.append(Signal(tuple(rows.shape), times(x.bound, norm), rows))
         if result.padding is None:
             self.note(name, kind, max(map(rules.copies, result.sources)), same)
         return tuple(found) if result.several else found[0]
@@ -188,7 +200,8 @@ class Walk:
         if isinstance(x, Signal) and x.pending is not None and not (folds and isinstance(x.pending, folds)):
             norm = x.pending.norm if isinstance(x.pending, Padding) else self.norm(x.pending)
             self.note(x.name, x.kind, norm)
-            self.signals[node] = Signal(x.shape, _product(x.bound, norm), x.rows)
+            self.norms[node] = norm
+            self.signals[node] = Signal(x.shape, times(x.bound, norm), x.rows)
         return self.signals[node]
 
     def note(self, name: str, kind: str, norm: float, same: bool = False) -> None:
@@ -215,6 +228,6 @@ class Walk:
         return node.name, graph.label(node).removeprefix("aten."), ""
 
 
-def _product(bound: float, norm: float) -> float:
+def times(bound: float, norm: float) -> float:
     """What would be smaller than floats are exact is rounded up."""
     return max(bound * norm, sys.float_info.min) if bound > 0 and norm > 0 else bound * norm
