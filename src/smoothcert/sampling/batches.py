@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.engines import Engine
 
-SIZES = (4, 25, 100, 400, 1600)
-"""Batches that are tried: none of them cuts a block unevenly."""
+SIZES, LARGE = (4, 25, 100, 400, 1600), 6400
+"""Batches that are tried: none of them cuts a block unevenly. The large one is for long runs alone, because the ends of
+what is asked for are padded."""
 
 MEMORY = 2**28
 LONG_ENOUGH, SHORTEST = 0.5, 0.02
@@ -43,12 +44,18 @@ class Patience:
         return min(self.estimate / 10, 60.0) - (perf_counter() - self._start)
 
 
+def sizes_for(draws: float) -> tuple[int, ...]:
+    """Batches that are tried for so many draws."""
+    return (*SIZES, LARGE) if draws >= 16 * LARGE else SIZES
+
+
 def choose_batch(batch: int | str, engine: Engine, x: NDArray[np.float32], patience: Patience | None = None) -> int:
     """The given size, or for "auto" the smallest within 3 % of the best rate at inputs like x."""
     if isinstance(batch, int):
         require_room(batch, engine, x)
         return batch
-    return fastest_batch(engine, x, SIZES, patience or Patience())[0]
+    sizes = SIZES if patience is None else sizes_for(patience.draws)
+    return fastest_batch(engine, x, sizes, patience or Patience())[0]
 
 
 def fastest_batch(

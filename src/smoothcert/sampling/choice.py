@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
 from smoothcert.modules import evaluated
-from smoothcert.sampling.batches import SIZES, Patience, choose_batch, fastest_batch, rate, require_room
+from smoothcert.sampling.batches import Patience, choose_batch, fastest_batch, rate, require_room, sizes_for
 from smoothcert.sampling.blocks import Input
 from smoothcert.sampling.engines import INT8, Engine, Engines, HalvingEngine
 from smoothcert.sampling.engines.agreement import COARSE_TOLERANCE, TOLERANCE, agree
@@ -128,7 +128,7 @@ class _Contest:
         exact: bool,
     ) -> None:
         self.engines, self.x, self.sigma, self.patience, self.exact = engines, x, sigma, patience, exact
-        self.sizes = (batch,) if isinstance(batch, int) else SIZES
+        self.sizes = (batch,) if isinstance(batch, int) else sizes_for(patience.draws)
         self.entries: dict[str, _Entry] = {}
         self.failures: dict[str, str] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,9 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.sampling.blocks import BLOCK, Beside, Block, Input, Votes, noise_key
 from smoothcert.sampling.engines import Engine
 from smoothcert.sampling.noise import Centre, Noise, Piece
+
+AHEAD, SMALL = 8, 1 << 19
+"""How many batches of at most so many numbers wait for a lane, besides one; what waits is not drawn yet."""
 
 Ballots = tuple[NDArray[np.int64], NDArray[Any]]
 """The label of each row that belongs to a block, and what is counted beside it (rows, c), or no columns."""
@@ -118,9 +122,9 @@ class Executor:
         """What each batch is made of and what the model said of it, in order.
 
         An engine of one lane runs in this thread, and a thread beside it draws the noise of the next batch. Several
-        lanes are a thread each, for noise and model.
+        lanes are a thread each, for noise and model; of small batches some wait, so that no lane waits for this thread.
         """
-        lanes = self.engine.lanes
+        lanes, ahead = self.engine.lanes, 0
         under_way: deque[tuple[list[Segment], Callable[[], Ballots]]] = deque()
 
         def oldest() -> tuple[list[Segment], Ballots]:
@@ -135,7 +139,8 @@ class Executor:
                 elif segments:
                     ballots = pool.submit(self._cast, partial(self._noise, segments), segments)
                     under_way.append((segments, ballots.result))
-                while under_way and (len(under_way) > lanes or not segments):
+                    ahead = AHEAD if self.job.batch * math.prod(segments[0].noise.centre.values.shape) <= SMALL else 0
+                while under_way and (len(under_way) > lanes + ahead or not segments):
                     yield oldest()
             while under_way:
                 yield oldest()
