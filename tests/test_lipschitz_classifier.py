@@ -253,6 +253,21 @@ def test_weights_whose_squares_leave_float64_are_refused(size):
         LipschitzClassifier(network, input_shape=(2,), num_classes=2).certify(np.array([1.0, 0.5]))
 
 
+def test_weights_that_the_module_computes_are_of_a_usual_size_too():
+    """The squares of these are 0, and so would be their norms."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Parameter(1e45 * torch.eye(2).double()), nn.Parameter(torch.eye(2).double())
+
+        def forward(self, x):
+            return nn.functional.linear(nn.functional.linear(x, self.first), 1e-165 * self.second)
+
+    with pytest.raises(InputError, match=r"values beyond 1e\+60 or within 1e-60 of 0"):
+        LipschitzClassifier(Scaled(), input_shape=(2,), num_classes=2).certify(np.array([2.0, 0.0]))
+
+
 def test_what_is_done_to_the_module_later_changes_nothing():
     """A plain number in a module is no weight, and none that a fingerprint of weights would see."""
 

@@ -97,8 +97,12 @@ def product(
     else:
         one, many = (graph.trace(module, x[:batch].clone(), rules.operations()) for batch in (1, BATCH))
         for node, value in many.constants.items():
-            if node.op == "placeholder" and isinstance(value, Tensor):  # also what is no parameter and no buffer
+            if not isinstance(value, Tensor):
+                continue
+            if node.op == "placeholder":  # also what is no parameter and no buffer
                 _check_values(f"the constant {node.name} of the module", value)
+            elif any(user not in many.constants for user in node.users):  # what it makes of them, and computes with
+                _check_sizes(f"the constant {node.name} of the module", value)
         walk = Walk(module, many, _NORMS[method], whole)
         value, last, layers = walk.bound(), walk.last(), walk.layers
         eps = many.eps
@@ -124,7 +128,14 @@ def _check_values(name: str, tensor: Tensor) -> None:
         return
     if not tensor.isfinite().all():
         raise InputError(f"{name} is not finite: train or load it again.")
+    _check_sizes(name, tensor)
+
+
+def _check_sizes(name: str, tensor: Tensor) -> None:
+    if not tensor.is_floating_point():
+        return
     size = tensor.detach().double().abs()
+    size = size[size.isfinite()]
     if bool(((size > MOST) | ((size > 0) & (size < LEAST))).any()):
         raise InputError(f"{name} has values beyond {MOST:g} or within {LEAST:g} of 0: rescale them, or set them to 0.")
 

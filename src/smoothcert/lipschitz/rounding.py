@@ -349,7 +349,8 @@ def _absolute(operator: Convolution) -> float:
         return 0.0
     before, mode = operator.padding, operator.padding_mode
     padding = (padding_norm(n, before[i], operator.padding_after(i), mode) for i, n in enumerate(operator.size))
-    return math.sqrt(float(weight.sum((2, 3)).max()) * float(weight.sum((1, 3)).max())) * math.prod(padding)
+    rows, columns = (math.sqrt(float(weight.sum(axes).max())) for axes in ((2, 3), (1, 3)))
+    return rows * columns * math.prod(padding)
 
 
 def _numel(node: fx.Node) -> int:
