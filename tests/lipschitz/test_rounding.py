@@ -331,3 +331,34 @@ def test_a_network_that_answers_for_itself_is_taken_at_its_word(kind):
     with torch.no_grad():
         ends = 2 * twin.lipschitz_bound() * float(x.norm()) + float(twin(x[None]).norm())
         assert rounding.at(x) == pytest.approx(4 * 2.0**-32 * ends, rel=1e-4)
+
+
+class Single(nn.Module):
+    """Answers for itself, and is one operation without a rule."""
+
+    def forward(self, x):
+        return torch.special.bessel_j0(x)
+
+    def lipschitz_bound(self):
+        return 1.0
+
+
+def test_a_part_of_one_operation_is_taken_at_its_word():
+    network = nn.Sequential(nn.Linear(2, 2), Single()).double().eval()
+    x = torch.ones(2, dtype=torch.float64)
+    with torch.no_grad():
+        network[0].weight.copy_(2 * torch.eye(2))
+        assert 2.0**-32 < Frozen.of(network, (2,)).rounding.at(x) < 2.0**-24
+
+
+def test_what_does_nothing_rounds_next_to_nothing():
+    class Same(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Parameter(torch.ones(1).double())
+
+        def forward(self, x):
+            return x
+
+    with torch.no_grad():
+        assert Frozen.of(Same().eval(), (2,)).rounding.at(torch.ones(2, dtype=torch.float64)) < 1e-12

@@ -149,7 +149,7 @@ class Rounding:
         weights[program.output] += ROOM * _gamma(SOME)  # for the differences of scores
         constant += sum(weight * TINY * math.sqrt(_numel(node)) for node, weight in weights.items())
         growth = sum(weight * slopes[node] for node, weight in weights.items())
-        most = HUGE / max(1.0, *(source.size for step in steps for source in step.sources))
+        most = HUGE / max([1.0, *(source.size for step in steps for source in step.sources)])
         if not math.isfinite(constant + growth + sum(slopes.values())):
             return cls(program, {}, math.inf, math.inf, 0.0, 0.0)
         return cls(program, dict(weights), constant, growth, most, most / max(slopes.values()))
@@ -208,9 +208,10 @@ class _Steps(Walk):
     """Walks a graph, also inside modules that answer for themselves, and notes what each operation rounds."""
 
     def found(self) -> list[Step]:
-        self.closed: set[fx.Node] = set()
+        self.closed: dict[fx.Node, Region] = {}
         self.bound()
-        calls = [node for node in self.program.calls if node in self.signals and node not in self.closed]
+        seen = [node for node in self.program.calls if node in self.signals]
+        calls = [node for node in seen if node not in self.closed or self.closed[node].output is node]
         return [self.step(node) for node in calls]
 
     def answer(self, region: Region) -> Signal:
@@ -220,14 +221,14 @@ class _Steps(Walk):
             for node in inside[: inside.index(region.output) + 1]:
                 self.signals[node] = self.carry(node)
         except InputError:
-            self.closed |= region.nodes - {region.output}
+            self.closed |= dict.fromkeys(region.nodes, region)
         return super().answer(region)
 
     def step(self, node: fx.Node) -> Step:
         region = self.regions.get(node)
         if region is not None and region.output is node:
             leap = (region.input, self.of_region(region))
-            if region.nodes & self.closed:
+            if node in self.closed:
                 return Step(node, (Source(region.input, leap[1], leap[1]),), UNSEEN, leap=leap)
             return replace(self.operation(node, region), leap=leap)
         step = self.operation(node, region)
