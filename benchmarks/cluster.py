@@ -83,7 +83,7 @@ def rates(rounds: int, blocks: int) -> tuple[float, float, float]:
 
 def free(batch: NDArray[np.float32]) -> NDArray[np.int64]:
     """A model that costs nothing, with votes for several classes."""
-    return np.arange(len(batch)) % 5
+    return np.digitize(batch.reshape(len(batch), -1)[:, 0], [-1.0, -0.3, 0.3, 1.0])
 
 
 class Blank:

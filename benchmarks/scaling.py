@@ -127,7 +127,7 @@ def made_up(path: Path, inputs: int, num_classes: int) -> None:
     plan = Plan(
         smoothed,
         Question.of(n0=N0, n=N).about(smoothed),
-        Setting(Identity("none", "none", "cpu"), 400),
+        Setting(Identity("none", "none", "cpu"), 400, seed=0),
         Selection(data="none", total=inputs),
     )
     with RunFile.open_to_write(path) as file:
