@@ -130,6 +130,23 @@ def test_a_layer_that_is_more_than_what_its_batch_norm_sees(kind):
     torch.testing.assert_close(fold_batch_norms(module)(ROWS), module(ROWS))
 
 
+class _AsksForATensor(nn.Module):
+    """What is traced is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        y = self.norm(input=self.before(x.clamp(-3, 3) if torch.is_tensor(x) else x))
+        return y.mean((2, 3))
+
+
+def test_code_that_asks_what_its_input_is_is_not_folded():
+    with pytest.raises(InputError, match="traced, the model computes something else: use engine torch"):
+        scores(_AsksForATensor().eval(), "torch+folded")
+
+
 def patched(part):
     before = part.forward
     part.forward = lambda x: before(x).relu()
@@ -391,7 +408,7 @@ def test_auto_passes_over_what_computes_something_else():
 
     torch.manual_seed(0)
     chosen = choose(Traceable())
-    assert re.search(r"torch\+folded\S* was passed over \(its scores differ", chosen.reason)
+    assert re.search(r"torch\+folded\S* was passed over \(traced, the model computes something else", chosen.reason)
     assert "folded" not in name_of(chosen.engine.identity)
 
 

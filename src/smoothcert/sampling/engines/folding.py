@@ -32,7 +32,7 @@ def fold_batch_norms(module: nn.Module) -> GraphModule:
     for norm in list(traced.graph.nodes):
         if norm.op != "call_module" or type(layers[norm.target]) not in NORMS:
             continue
-        before = norm.args[0]
+        before = norm.all_input_nodes[0]
         if before.op != "call_module" or len(before.users) > 1 or uses[before.target] > 1 or uses[norm.target] > 1:
             continue
         layer, batch_norm = layers[before.target], layers[norm.target]

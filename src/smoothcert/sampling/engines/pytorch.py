@@ -7,6 +7,7 @@ from copy import deepcopy
 import torch
 
 from smoothcert.errors import InputError
+from smoothcert.sampling.engines.agreement import COARSE_TOLERANCE
 from smoothcert.sampling.engines.folding import fold_batch_norms
 from smoothcert.sampling.engines.module import BF16, TF32, ModuleEngine, Network
 
@@ -36,9 +37,20 @@ class TorchEngine(ModuleEngine):
         with torch.inference_mode(False), torch.no_grad():
             if FOLDED in self.options:
                 network = fold_batch_norms(network)
+                _require_same(network, self._own, batch[:4])
             elif CHANNELS_LAST in self.options:
                 network = deepcopy(network)
         if CHANNELS_LAST not in self.options:
             return network
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return lambda rows: network(rows.contiguous(memory_format=torch.channels_last))
+
+
+def _require_same(traced: Network, own: Network, rows: torch.Tensor) -> None:
+    """Code that asks for the type of its input does something else when it is traced, perhaps only far from x."""
+    for scale in (1.0, 10.0, 1000.0):
+        found, wanted = (network(scale * rows) for network in (traced, own))
+        if not isinstance(wanted, torch.Tensor) or not wanted.is_floating_point() or not wanted.isfinite().all():
+            continue
+        if found.shape != wanted.shape or not (found - wanted).abs().max() <= COARSE_TOLERANCE * wanted.abs().max():
+            raise InputError("traced, the model computes something else: use engine torch.")
