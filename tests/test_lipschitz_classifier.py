@@ -268,6 +268,60 @@ def test_weights_that_the_module_computes_are_of_a_usual_size_too():
         LipschitzClassifier(Scaled(), input_shape=(2,), num_classes=2).certify(np.array([2.0, 0.0]))
 
 
+class _ManyFactors(nn.Module):
+    """x, through factors whose product is 1; the first of them leave nothing of it, or more than a float holds."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.factors = nn.ParameterList(torch.full((2,), size).double() for size in sizes)
+
+    def forward(self, x):
+        return torch.einsum(f"bi{',i' * len(self.factors)}->bi", x, *self.factors) + 1e-3 * x
+
+
+class _ManyNorms(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.layer, self.norms = nn.Linear(2, 2, bias=False), nn.ModuleList(nn.BatchNorm1d(2, eps=0) for _ in sizes)
+        with torch.no_grad():
+            self.layer.weight.copy_(1e-30 * torch.eye(2))
+            for norm, size in zip(self.norms, sizes, strict=True):
+                norm.weight.fill_(size)
+
+    def forward(self, x):
+        y = self.layer(x)
+        for norm in self.norms:
+            y = norm(y)
+        return y + 1e-3 * x
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        _ManyFactors([1e-30] * 12 + [1e30] * 12),
+        _ManyFactors([1e30] * 12 + [1e-30] * 12),
+        _ManyNorms([1e-30] * 11 + [1e30] * 12),
+    ],
+    ids=["factors that vanish", "factors that grow", "batch norms"],
+)
+def test_products_of_weights_that_leave_float64_on_the_way_are_refused(network):
+    with pytest.raises(InputError, match="products of its weights are beyond 1e150 or within 1e-150 of 0"):
+        LipschitzClassifier(network.double().eval(), input_shape=(2,), num_classes=2).certify(np.array([2.0, 0.0]))
+
+
+def test_where_rounding_has_no_bound_the_radius_is_0():
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Parameter(torch.tensor([[1.0], [-1.0]]))
+
+        def forward(self, x):
+            return nn.functional.linear(torch.linalg.vector_norm(x, 3, dim=1, keepdim=True), self.rows)
+
+    certificate = LipschitzClassifier(Norm(), input_shape=(2,), num_classes=2).certify(np.array([2.0, 0.0]))
+    assert (certificate.prediction, certificate.radius) == (ABSTAIN, 0.0)
+
+
 def test_what_is_done_to_the_module_later_changes_nothing():
     """A plain number in a module is no weight, and none that a fingerprint of weights would see."""
 

@@ -229,6 +229,8 @@ def test_a_checkpoint_that_is_compressed(refuses):
             bomb.writestr(name, bytes(1 << 30) if name.endswith("data/0") else plain.read(name))
     assert len(packed.getvalue()) < 1 << 21
     assert "would unpack to" in refuses(read_checkpoint, "w.pt", packed.getvalue())
+    for hidden in (bytes(66_000), packed.getvalue()[-2000:]):  # torch looks for the list of contents elsewhere, too
+        assert "is no checkpoint" in refuses(read_checkpoint, "w.pt", packed.getvalue() + hidden)
 
 
 def test_safetensors(refuses):

@@ -130,21 +130,23 @@ def test_a_layer_that_is_more_than_what_its_batch_norm_sees(kind):
     torch.testing.assert_close(fold_batch_norms(module)(ROWS), module(ROWS))
 
 
-class _AsksForATensor(nn.Module):
-    """What is traced is none."""
+class _Asks(nn.Module):
+    """Clamps its input where a question is answered as it is for tensors; what is traced is none."""
 
-    def __init__(self):
+    def __init__(self, asked, low):
         super().__init__()
-        self.before, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        self.before, self.norm, self.asked, self.low = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), asked, low
 
     def forward(self, x):
-        y = self.norm(input=self.before(x.clamp(-3, 3) if torch.is_tensor(x) else x))
+        y = self.norm(input=self.before(x.clamp(self.low, 3) if self.asked(x) else x))
         return y.mean((2, 3))
 
 
-def test_code_that_asks_what_its_input_is_is_not_folded():
+@pytest.mark.parametrize("asked", [torch.is_tensor, lambda x: torch.is_inference_mode_enabled()])
+@pytest.mark.parametrize("low", [-3, -30])
+def test_code_that_asks_where_it_runs_is_not_folded(asked, low):
     with pytest.raises(InputError, match="traced, the model computes something else: use engine torch"):
-        scores(_AsksForATensor().eval(), "torch+folded")
+        scores(_Asks(asked, low).eval(), "torch+folded")
 
 
 def patched(part):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.signals import Shape, Signal, together
+from smoothcert.lipschitz.spectral import require_moderate
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Contraction:
         summed = math.prod(n for c, n in sizes.items() if c not in known and c not in self.output)
         equation = f"{','.join(part for part, _ in self.constants)}->{''.join([*blocks, *new, *columns])}"
         whole = torch.ones((), dtype=torch.float64)
+        require_moderate([constant for _, constant in self.constants])
         if self.constants:
             whole = torch.einsum(equation, [constant for _, constant in self.constants])
         count, height = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -20,7 +20,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from smoothcert.errors import InputError
+
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
+FAR = 150
+"""Powers of ten that factors may add up to: their squares stay far from where float64 ends."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,16 @@ class Convolution:
         groups, outputs, inputs = self.weight.shape[:3]
         channels = (groups, 1, inputs) if self.adjoint else (groups, outputs, 1)
         scale = scale.double().reshape(*channels, *(1 for _ in self.size))
+        require_moderate([self.weight, scale])
         return replace(self, weight=self.weight * scale)
+
+
+def require_moderate(factors: Sequence[Tensor]) -> None:
+    """Refuses factors whose products could leave float64, or be lost, in any order."""
+    sizes = [factor.detach().double().abs() for factor in factors]
+    powers = [size[(size > 0) & size.isfinite()].log10().abs() for size in sizes]
+    if sum(float(power.max()) for power in powers if power.numel()) > FAR:
+        raise InputError(f"products of its weights are beyond 1e{FAR} or within 1e-{FAR} of 0: rescale them.")
 
 
 def fourier(operator: Convolution) -> float:

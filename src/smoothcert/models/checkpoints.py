@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import safetensors.torch
@@ -65,10 +67,10 @@ def read_configuration(path: str | Path) -> dict[str, Any] | None:
 def fits(builder: Callable[..., nn.Module], options: dict[str, Any], path: Path) -> bool:
     """Has the network no more numbers than the file bytes, and about as many tensors? Found without making room for
     them, and no further than the file goes."""
-    registered = count(1)
+    registered, thread = count(1), get_ident()
 
     def stop(module: nn.Module, name: str, parameter: Any) -> None:
-        if next(registered) > most:
+        if get_ident() == thread and next(registered) > most:
             raise OverflowError
 
     with safetensors.safe_open(path, framework="pt") as file:
@@ -117,12 +119,29 @@ def _read(path: Path) -> State:
 
 
 def _check_packing(path: Path) -> None:
-    """torch.save compresses nothing; what torch.load reads may be compressed a thousandfold."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as packed:
-            unpacked = sum(entry.file_size for entry in packed.infolist())
-        if unpacked > 2 * path.stat().st_size + (1 << 20):
-            raise InputError(f"The weights file {path} would unpack to {unpacked:,} bytes: save it with torch.save.")
+    """torch.save compresses nothing; what torch.load reads may be compressed a thousandfold.
+
+    There must be one list of contents, at the very end, or two readers could see two.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\3\4":  # by which torch.load knows such a file
+            return
+        file.seek(max(size - 98, 0))
+        tail = file.read().rjust(98, b"\0")
+    wide, locator, end = tail[:56], tail[56:76], tail[76:]
+    stop, listed = size - 22, struct.unpack("<II", end[12:20])
+    if locator[:4] == b"PK\6\7":
+        stop, listed = size - 98, struct.unpack("<QQ", wide[40:56])
+    plain = end[:4] == b"PK\5\6" and end[20:] == b"\0\0" and sum(listed) == stop
+    if locator[:4] == b"PK\6\7":
+        plain = plain and wide[:4] == b"PK\6\6" and struct.unpack("<Q", locator[8:16])[0] == stop
+    if not plain:
+        raise ValueError("its list of contents is not at its end")
+    with zipfile.ZipFile(path) as packed:
+        unpacked = sum(entry.file_size for entry in packed.infolist())
+    if unpacked > 2 * size + (1 << 20):
+        raise InputError(f"The weights file {path} would unpack to {unpacked:,} bytes: save it with torch.save.")
 
 
 def _is_weight(name: Any, value: Any) -> bool:

@@ -39,6 +39,8 @@ def margins(
     rows, less = np.arange(len(f)), 2 * np.broadcast_to(np.asarray(allowance, dtype=np.float64), k.shape)
     gaps = f[rows, k][:, None] - f - less[:, None]
     gaps[rows, k] = np.inf
+    if not np.isfinite(growth):
+        return np.zeros(len(f))
     with np.errstate(divide="ignore", invalid="ignore"):
         radii = np.where(gaps > 0, ROUNDED_DOWN * gaps / (steep[k] + 2 * growth), 0.0)
     return np.asarray(radii.min(axis=1))

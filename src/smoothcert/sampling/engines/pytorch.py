@@ -37,9 +37,10 @@ class TorchEngine(ModuleEngine):
         with torch.inference_mode(False), torch.no_grad():
             if FOLDED in self.options:
                 network = fold_batch_norms(network)
-                _require_same(network, self._own, batch[:4])
             elif CHANNELS_LAST in self.options:
                 network = deepcopy(network)
+        if FOLDED in self.options:
+            _require_same(network, self._own, batch[:4])
         if CHANNELS_LAST not in self.options:
             return network
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -47,8 +48,11 @@ class TorchEngine(ModuleEngine):
 
 
 def _require_same(traced: Network, own: Network, rows: torch.Tensor) -> None:
-    """Code that asks for the type of its input does something else when it is traced, perhaps only far from x."""
-    for scale in (1.0, 10.0, 1000.0):
+    """Code that asks for the type of its input does something else when it is traced, perhaps only far from the rows.
+
+    Called in inference mode, as the engine is.
+    """
+    for scale in (1.0, -1.0, 10.0, -10.0, 1000.0, -1000.0):
         found, wanted = (network(scale * rows) for network in (traced, own))
         if not isinstance(wanted, torch.Tensor) or not wanted.is_floating_point() or not wanted.isfinite().all():
             continue
