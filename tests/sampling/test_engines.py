@@ -373,11 +373,11 @@ class Slow(nn.Module):
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 @pytest.mark.parametrize("draws", [100, 600, 6_000])
-def test_choosing_takes_a_tenth_of_the_run(engine, draws):
+def test_choosing_takes_a_sixth_of_the_run(engine, draws):
     """But for the first measurement, which is of four rows twice, and a slip of the clock."""
     Slow.rows = 0
     choose_engine(Engines(Slow()), engine, "auto", X, sigma=0.5, draws=draws)
-    assert 0 < Slow.rows < draws / 10 + 60
+    assert 0 < Slow.rows < draws / 6 + 60
 
 
 def test_choosing_takes_no_more_than_a_minute(monkeypatch):

@@ -27,7 +27,7 @@ PYTHON = 3e-4
 
 
 class Patience:
-    """How long it may take to choose for so many draws: a tenth of what they take at the best rate so far, and a
+    """How long it may take to choose for so many draws: a sixth of what they take at the best rate so far, and a
     minute at most. The first measurement is made in any case, and what has begun is ended."""
 
     def __init__(self, draws: float = math.inf) -> None:
@@ -41,7 +41,7 @@ class Patience:
     @property
     def left(self) -> float:
         """Seconds."""
-        return min(self.estimate / 10, 60.0) - (perf_counter() - self._start)
+        return min(self.estimate / 6, 60.0) - (perf_counter() - self._start)
 
 
 def sizes_for(draws: float) -> tuple[int, ...]:
