@@ -196,7 +196,7 @@ class _Contest:
         """Seconds that it takes to build an engine, as a rule: to import the exporter, and for each part."""
         assert isinstance(self.engines.model, torch.nn.Module)
         parts = sum(1 for _ in self.engines.model.modules())
-        return 1.5 + parts / 60 if name == "onnx" else parts / 2000
+        return 1.5 + parts / 100 if name == "onnx" else parts / 2000
 
     def _said(self, name: str) -> str:
         return f"{name} makes {self.entries[name].rate:,.0f} draws a second in batches of {self.entries[name].batch}"

@@ -40,7 +40,7 @@ class TorchEngine(ModuleEngine):
             elif CHANNELS_LAST in self.options:
                 network = deepcopy(network)
         if FOLDED in self.options:
-            _require_same(network, self._own, batch[:4])
+            _require_same(network, self._own, batch[:1])
         if CHANNELS_LAST not in self.options:
             return network
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
