@@ -78,7 +78,7 @@ def choose_engine(
 ) -> ThisProcess:
     """The engine and the batch that are asked for, or for "auto" the fastest for so many draws at inputs like x.
 
-    "auto" measures eager PyTorch, then its variants and on the CPU ONNX Runtime, each where its set-up can be expected
+    "auto" measures eager PyTorch, then on the CPU ONNX Runtime, and its own variants, each where its set-up can be expected
     to fit into what choosing may take: a sixth of the run as estimated so far, and a minute at most. What cannot be
     built, or disagrees with eager PyTorch on noisy copies of x, is passed over. On CUDA arithmetic coarser than float32
     is tried as well, unless it has to be `exact`. Integers are never taken; where there is time to see that they would
@@ -154,11 +154,11 @@ class _Contest:
         return here(self.engines, name, best.batch, reason)
 
     def _candidates(self, eager: Engine) -> Iterator[str]:
-        """Those that may be faster than eager PyTorch, the likeliest of those that are quickly built first; on CUDA
-        the fastest of them in coarser arithmetic, too."""
+        """Those that may be faster than eager PyTorch, the likeliest first; on CUDA the fastest of them in coarser
+        arithmetic, too."""
         if eager.device.type == "cpu":
             lanes = "" if torch.get_num_threads() == 1 else "+lanes"
-            yield from (*(f"{name}{lanes}" for name in FOLDED), "onnx")
+            yield from ("onnx", *(f"{name}{lanes}" for name in FOLDED))
             return
         yield from (*reversed(FOLDED), "torch+channels-last")
         if eager.device.type == "cuda" and not self.exact:
