@@ -78,11 +78,11 @@ def choose_engine(
 ) -> ThisProcess:
     """The engine and the batch that are asked for, or for "auto" the fastest for so many draws at inputs like x.
 
-    "auto" measures eager PyTorch, then on the CPU ONNX Runtime, and its own variants, each where its set-up can be expected
-    to fit into what choosing may take: a sixth of the run as estimated so far, and a minute at most. What cannot be
-    built, or disagrees with eager PyTorch on noisy copies of x, is passed over. On CUDA arithmetic coarser than float32
-    is tried as well, unless it has to be `exact`. Integers are never taken; where there is time to see that they would
-    be far faster, it is told.
+    "auto" measures eager PyTorch, then on the CPU ONNX Runtime, and its own variants, each where its set-up can be
+    expected to fit into what choosing may take: a sixth of the run as estimated so far, and a minute at most. What
+    cannot be built, or disagrees with eager PyTorch on noisy copies of x, is passed over. On CUDA arithmetic coarser
+    than float32 is tried as well, unless it has to be `exact`. Integers are never taken; where there is time to see
+    that they would be far faster, it is told.
     """
     patience = Patience(draws)
     if not isinstance(engines.model, torch.nn.Module):
