@@ -22,7 +22,7 @@ from torch import nn
 
 from smoothcert import Question, SmoothedClassifier, open_run
 from smoothcert.bounds import METHODS
-from smoothcert.plan import Classifier, Plan, Selection, Setting
+from smoothcert.plan import Classifier, Labels, Plan, Selection, Setting
 from smoothcert.sampling.blocks import BLOCK, Phase, Votes
 from smoothcert.sampling.identity import Identity
 from smoothcert.store.file import RunFile
@@ -123,7 +123,7 @@ def made_up(path: Path, inputs: int, num_classes: int) -> None:
     rng = np.random.default_rng(0)
     p1 = rng.beta(2.0, 0.7, inputs)
     p = np.column_stack([p1, (1 - p1)[:, None] * rng.dirichlet(np.full(num_classes - 1, 5 / num_classes), inputs)])
-    smoothed = Classifier(sigma=SIGMA, num_classes=num_classes, model="none")
+    smoothed = Classifier(sigma=SIGMA, num_classes=num_classes, votes=Labels(), model="none")
     plan = Plan(
         smoothed,
         Question.of(n0=N0, n=N).about(smoothed),
