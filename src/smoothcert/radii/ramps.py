@@ -60,7 +60,7 @@ class LeastRadii:
         drawn with the hash of the votes for a seed: whoever makes them up cannot have the hardest met last. The radius
         is the one that bounds of all rivals give, up to the rounding of T, which is allowed for.
         """
-        seed = int.from_bytes(sha256(estimation.tobytes()).digest())
+        seed = int.from_bytes(sha256(estimation.tobytes()).digest(), "big")
         rest, many, chance = np.lexsort((promised(estimation, self.sigma, lipschitz), inputs)), 1, default_rng(seed)
         while True:
             fails = ~self._hold(inputs[rest], selection[rest], estimation[rest], lipschitz[rest])

@@ -1,4 +1,4 @@
-"""Batch norms in evaluation mode are affine: folded into the layer before them they cost nothing."""
+"""Batch norms in evaluation mode are affine: folded into the convolution before them they cost nothing."""
 
 from __future__ import annotations
 

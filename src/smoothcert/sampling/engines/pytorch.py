@@ -15,7 +15,7 @@ FOLDED, CHANNELS_LAST, LANES = "folded", "channels-last", "lanes"
 
 
 class TorchEngine(ModuleEngine):
-    """The module as it is, or a copy with its batch norms `folded` into the layers before them, `channels-last`.
+    """The module as it is, or a copy with its batch norms `folded` into the convolutions before them, `channels-last`.
 
     With `lanes` as many batches run at once as there are CPU threads, each on one. Only a folded copy may: it is a
     graph that keeps nothing between calls, and what a module's own code keeps, no one knows.
