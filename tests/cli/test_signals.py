@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from children import Command
 from interruptible import listen_to_interrupts
 from smoothcert import open_run
 
@@ -123,27 +124,19 @@ def folder(tmp_path):
 
 
 def start(folder, model, data, *options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "smoothcert", "certify", model, data, *OPTIONS, *options],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listen_to_interrupts,
-    )
+    return Command(folder, "certify", model, data, *OPTIONS, *options)
 
 
-def await_here(process):
+def await_here(command):
     """Until it is stuck."""
-    assert any(line == "here\n" for line in process.stdout)
+    assert any(line == "here\n" for line in command.said)
 
 
-def stopped(process, number):
+def stopped(command, number):
     """How it ended, what it said, and after how many seconds."""
     since = time.monotonic()
-    process.send_signal(number)
-    said = "".join(process.communicate(timeout=60))
-    return process.returncode, said, time.monotonic() - since
+    command.signal(number)
+    return *command.ended(), time.monotonic() - since
 
 
 def files(folder):
@@ -193,13 +186,22 @@ def test_while_an_engine_is_built(folder, engine):
 
 @pytest.mark.parametrize("moment", [0.3, 1.0, 2.0])
 def test_while_it_starts(folder, moment):
-    process = start(folder, "mine:drawing", "mine:data", "--batch", "50")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "smoothcert", "certify", "mine:drawing", "mine:data", *OPTIONS, "--batch", "50"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=listen_to_interrupts,
+    )
     time.sleep(moment)
-    code, said, seconds = stopped(process, signal.SIGTERM)
+    since = time.monotonic()
+    process.terminate()
+    said = process.communicate(timeout=60)[0]
     # Before there is a handler it is the signal's own; CPython makes it SIGINT where `exec` of a text was interrupted.
-    assert code in (1, -signal.SIGTERM, -signal.SIGINT)
+    assert process.returncode in (1, -signal.SIGTERM, -signal.SIGINT)
     assert "Traceback" not in said
-    assert seconds < 30
+    assert time.monotonic() - since < 30
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -237,9 +239,8 @@ def test_what_was_started_to_ignore_a_signal_ignores_it(folder):
 
 
 def test_a_model_that_calls_sys_exit_is_an_error(folder):
-    process = start(folder, "mine:leaving", "mine:data")
-    said = "".join(process.communicate(timeout=120))
-    assert process.returncode == 1
+    code, said = start(folder, "mine:leaving", "mine:data").ended()
+    assert code == 1
     assert "smoothcert: the model called sys.exit(3): take that out of it" in said
     assert not Path(folder / "run.smoothcert").exists()
 
@@ -257,18 +258,15 @@ def test_a_model_that_calls_sys_exit_is_an_error(folder):
 )
 def test_a_model_that_ends_the_process_anywhere_is_an_error(folder, command):
     """With code 0, which would say that all went well."""
-    process = subprocess.run(
-        [sys.executable, "-m", "smoothcert", *command], cwd=folder, capture_output=True, text=True, timeout=120
-    )
-    assert process.returncode == 1, process.stderr
-    assert "called sys.exit(0): take that out of it" in process.stderr
+    code, said = Command(folder, *command).ended()
+    assert code == 1, said
+    assert "called sys.exit(0): take that out of it" in said
     assert not Path(folder / "run.smoothcert").exists()
 
 
 @pytest.mark.parametrize(("model", "name"), [("odd_2", "Odd"), ("odd_3", "Odd"), ("closing", "GeneratorExit")])
 def test_a_model_that_raises_what_is_no_exception_is_an_error(folder, model, name):
-    process = start(folder, f"mine:{model}", "mine:data", "--engine", "torch")
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 1
+    code, said = start(folder, f"mine:{model}", "mine:data", "--engine", "torch").ended()
+    assert code == 1
     assert said.splitlines()[-1] == f"smoothcert: the model raised {name}: take that out of it, and start again."
     assert not Path(folder / "run.smoothcert").exists()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import children
 import heard
 import interruptible
 from smoothcert import InputError, RunError
@@ -68,13 +69,9 @@ class Child:
     """A process that certifies slowly, commits often, and says when it has begun to draw."""
 
     def __init__(self, scene, prepare=None):
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["smoothcert", "interruptible"])
-        self.messages, theirs = context.Pipe(duplex=False)
+        self.messages, theirs = multiprocessing.Pipe(duplex=False)
         often = scene.chance.choice((0.0, 0.03))
-        arguments = (scene.path, scene.plan, scene.runner, often, theirs, prepare)
-        self.process = context.Process(target=_certify_slowly, args=arguments)
-        self.process.start()
+        self.process = children.start(_certify_slowly, scene.path, scene.plan, scene.runner, often, theirs, prepare)
         theirs.close()
         self.await_message()
         scene.undo.callback(self.kill)

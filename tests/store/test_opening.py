@@ -16,6 +16,7 @@ from itertools import count
 
 import pytest
 
+import children
 import heard
 from interruptible import certify, classify, votes
 from smoothcert import InputError, RunError, open_run
@@ -55,11 +56,8 @@ def stopped(killed, tmp_path):
 @contextmanager
 def writing(path):
     """While another process has drawn half a run, and waits; it is killed in the end."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["smoothcert", "interruptible"])
-    ours, theirs = context.Pipe()
-    process = context.Process(target=certify_half, args=(path, theirs))
-    process.start()
+    ours, theirs = multiprocessing.Pipe()
+    process = children.start(certify_half, path, theirs)
     assert ours.poll(120)
     ours.recv()
     try:
@@ -437,8 +435,7 @@ def deep(content, pages):
 @pytest.mark.slow
 def test_a_tree_of_pages_deeper_than_the_stack(run):
     run.write_bytes(deep(run.read_bytes(), 100_000))
-    process = multiprocessing.get_context("forkserver").Process(target=read_all, args=(run,))
-    process.start()
+    process = children.start(read_all, run)
     process.join(300)
     assert process.exitcode == 0
 
