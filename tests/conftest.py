@@ -3,9 +3,15 @@
 import gc
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from survived import SURVIVED
+
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def test_what_cannot_be_lost(losses, n, candidate, message):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.integers(2, 8), st.floats(1e-4, 0.5))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_never_below_cohen_for_the_same_candidate(seed, n, c, alpha):
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, rng.integers(1, 20), size=(n, c)) + 3.0 * rng.random(c)

@@ -138,7 +138,7 @@ class Null:
         return float(largest)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1))
 def test_no_outcome_is_missing_from_the_region_in_use(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -334,7 +334,7 @@ def counts(draw: st.DrawFn, sizes: st.SearchStrategy[int]) -> tuple[int, int, in
     return n - rest - nj, nj, n
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(counts(st.integers(1, 400) | st.sampled_from([1000, 5000])), levels)
 def test_grows_with_the_candidate_and_falls_with_the_rival(pair: tuple[int, int, int], alpha: float) -> None:
     n1, nj, n = pair
@@ -346,7 +346,7 @@ def test_grows_with_the_candidate_and_falls_with_the_rival(pair: tuple[int, int,
         assert pairwise_margin(n1 + 1, nj - 1, n, alpha) >= t - 1e-4
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(counts(st.sampled_from([1000, 2000, 10_000])), levels)
 def test_is_never_behind_the_other_methods(pair: tuple[int, int, int], alpha: float) -> None:
     n1, nj, n = pair

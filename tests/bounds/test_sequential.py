@@ -175,7 +175,7 @@ def test_until_width_errs_with_probability_at_most_alpha(p: float) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.5, 0.999))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_replaying_the_counts_gives_the_same_decisions(seed: int, p: float) -> None:
     rng = np.random.default_rng(seed)
     plan = SequentialPlan(sigma=0.5, radii=(0.1, 0.25, 0.5, 1.0), max_n=20_000)

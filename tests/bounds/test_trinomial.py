@@ -109,7 +109,7 @@ def test_tails_that_are_added_up_are_binomial_tails(n: int, monkeypatch: pytest.
 curves = st.lists(st.floats(1, 8), min_size=3, max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.integers(5, 60),
     curves,

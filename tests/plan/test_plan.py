@@ -5,7 +5,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from plan.nouns import may_be_asked, plans
 from smoothcert import Cluster, FixedN, InputError, Labels, Question, Softmax, UntilRadii, UntilWidth
@@ -127,7 +127,6 @@ def test_plans_tell_in_what_they_differ(part, change, found):
     assert {(name, b, a) for name, a, b in differences(now, PLAN)} == found
 
 
-@settings(deadline=None)
 @given(plans, plans)
 def test_plans_without_differences_have_equal_nouns(one, other):
     assert not list(differences(one, one))
@@ -139,7 +138,6 @@ def test_plans_without_differences_have_equal_nouns(one, other):
             assert bool(list(differences(one, now))) == (getattr(one, noun) != getattr(other, noun))
 
 
-@settings(deadline=None)
 @given(plans)
 def test_no_two_nouns_have_a_value_of_one_name(plan):
     names = [name for noun in (plan.classifier, plan.question, plan.setting, plan.selection) for name in flat(noun)]

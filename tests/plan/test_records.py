@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.nouns import plans, words
@@ -16,13 +16,11 @@ from smoothcert.records import flat, record, restore
 PLAN = Plan(Classifier(0.5, 3), Question(), Setting(), Selection())
 
 
-@settings(deadline=None)
 @given(plans)
 def test_a_plan_is_read_as_it_was_written(plan):
     assert restore(Plan, json.loads(json.dumps(record(plan)))) == plan
 
 
-@settings(deadline=None)
 @given(plans, plans)
 def test_other_plans_have_other_records(one, other):
     assert (record(one) == record(other)) == (one == other)
@@ -40,7 +38,6 @@ PLACES = [
 ]
 
 
-@settings(deadline=None)
 @given(st.sampled_from(PLACES), json_values)
 def test_a_forged_record_is_a_plan_or_a_value_error(place, value):
     part, name = place

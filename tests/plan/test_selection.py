@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert import InputError
@@ -17,7 +17,6 @@ def of_size(n):
     return as_dataset([(np.full((1, 2, 2), i, dtype=np.float32), 0) for i in range(n)])
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 60), skip=st.integers(1, 9), limit=st.none() | st.integers(1, 60))
 def test_every_kth_input_from_the_first_and_no_more_than_asked_for(size, skip, limit):
     rows = list(Selection(skip=skip, limit=limit).rows(of_size(size)))
@@ -27,7 +26,6 @@ def test_every_kth_input_from_the_first_and_no_more_than_asked_for(size, skip, l
     assert len(rows) == limit or (rows[-1] + skip >= size and (limit is None or len(rows) < limit))
 
 
-@settings(deadline=None)
 @given(st.data(), st.integers(1, 60), st.integers(1, 5))
 def test_shards_are_all_inputs_each_in_one(data, size, skip):
     dataset = of_size(size)

@@ -40,7 +40,7 @@ def test_across_one_half_it_is_the_radius_of_the_paper():
     assert radius([0.75, 0.125, 0.125], n, 0.12, 2.0) == pytest.approx(float(want), rel=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.floats(0.05, 0.98),
     st.floats(0, 1),

@@ -3,7 +3,7 @@
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert import radii
@@ -29,7 +29,6 @@ def quantile(p):
     return z if p > 0.5 else -z
 
 
-@settings(deadline=None)
 @given(probability, sigma)
 @mp.workdps(40)
 def test_mono_is_sigma_times_the_normal_quantile(p, s):
@@ -37,7 +36,6 @@ def test_mono_is_sigma_times_the_normal_quantile(p, s):
     assert abs(mp.mpf(float(radii.mono(p, s))) - want) <= 1e-12 * abs(want) + 1e-13 * s
 
 
-@settings(deadline=None)
 @given(probability, probability, sigma)
 @mp.workdps(40)
 def test_mult_is_half_the_difference_of_quantiles(p1, p2, s):
@@ -45,7 +43,6 @@ def test_mult_is_half_the_difference_of_quantiles(p1, p2, s):
     assert abs(mp.mpf(float(radii.mult(p1, p2, s))) - want) <= 1e-12 * abs(want) + 1e-13 * s
 
 
-@settings(deadline=None)
 @given(st.floats(0.5, 1 - 1e-12), sigma)
 def test_mono_is_mult_against_all_the_rest(p, s):
     assert radii.mono(p, s) == pytest.approx(radii.mult(p, 1 - p, s), rel=1e-12)
@@ -60,7 +57,6 @@ def test_arrays_broadcast():
     assert radii.mult(np.full((3, 1), 0.8), np.full(2, 0.1), 0.5).shape == (3, 2)
 
 
-@settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
 def test_the_margin_radius_divides_by_root_two_times_the_constant(m, constant):
     assert float(radii.margin(m, constant)) == pytest.approx(m / constant * 0.7071067811865476, rel=1e-14)

@@ -71,7 +71,7 @@ def reference(p, w, rho):
     return sign * t, sign * z, mp.npdf(z_far) / ramp_density(x, w)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(probability, probability, steepness, sigma, ball, st.none() | log_uniform(-12, -1))
 @mp.workdps(40)
 def test_every_radius_agrees_with_mpmath(p1, p2, steep, s, rho, apart):
@@ -100,7 +100,7 @@ every_probability = (every_tail | every_tail.map(lambda p: 1 - p) | near_half | 
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(every_probability, every_probability, log_uniform(-12, 12), sigma, st.none() | log_uniform(-15, -1))
 @mp.workdps(70)
 def test_rounding_never_lifts_a_radius_above_the_truth(p1, p2, steep, s, apart):
@@ -157,7 +157,7 @@ def test_the_figure_of_the_paper():
     assert np.all(np.array([radii.mono(0.3, 0.12), radii.exact_mono(0.3, 0.12, 4)]) < 0)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(probability, probability, steepness, sigma)
 def test_exact_is_the_largest(p1, p2, steep, s):
     p1, p2, constant = max(p1, p2), min(p1, p2), steep / s
@@ -171,7 +171,7 @@ def test_exact_is_the_largest(p1, p2, steep, s):
     assert exact >= radii.mono_lipschitz(p1, s, constant) * (1 - 1e-11) - slack
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.floats(0.5, 1 - 1e-12), st.floats(1e-12, 0.5), steepness, sigma, ball)
 def test_the_papers_radii_beat_the_plain_ones_across_one_half(p1, p2, steep, s, rho):
     constant = steep / s
@@ -201,7 +201,7 @@ def test_the_papers_radius_loses_for_flat_ramps_below_one_half_alone():
     assert found["example"]["R_multiLip"] < found["example"]["R_mult"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(probability, probability, sigma, ball)
 def test_a_steep_classifier_gets_the_plain_radii(p1, p2, s, rho):
     mono, mult, close = radii.mono(p1, s), radii.mult(p1, p2, s), {"rtol": 1e-12, "atol": 1e-13 * s}
@@ -213,7 +213,6 @@ def test_a_steep_classifier_gets_the_plain_radii(p1, p2, s, rho):
         np.testing.assert_allclose(radii.smoothed_lipschitz(p1, s, constant, rho), 1 / s, rtol=1e-12)
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1), log_uniform(-2, 2))
 def test_little_noise_gives_the_radius_of_the_ramp_itself(p1, p2, constant):
     s = 1e-10 / constant
@@ -225,7 +224,7 @@ def test_little_noise_gives_the_radius_of_the_ramp_itself(p1, p2, constant):
         assert float(radii.exact_mono(p1, s, constant)) == pytest.approx(want, abs=1e-8 / constant)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.floats(-30, 30), st.floats(-30, 30), log_uniform(-2, 2), st.floats(0.01, 1), log_uniform(-1, 0.3))
 def test_s0_of_a_smoothed_ramp_is_1_lipschitz(x, y, constant, fraction, s):
     """A ramp of slope ℓ ≤ L, smoothed in closed form: `F̃(x) = ℓσ [G((x + ½/ℓ)/σ) − G((x − ½/ℓ)/σ)]`."""
@@ -260,7 +259,7 @@ def test_s0_of_a_smoothed_logistic_is_1_lipschitz(constant, s):
     assert np.all(np.abs(np.diff(start)) <= np.diff(x) * (1 + 1e-8))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(0.05, 0.95), st.floats(0.05, 0.95), log_uniform(-1, 1.5), log_uniform(-1, 0))
 def test_ramps_attain_the_exact_radius(p1, p2, constant, s):
     """Class 1 climbs a ramp, class 2 descends one: at the exact radius the smoothed values meet."""
@@ -282,7 +281,7 @@ def test_ramps_attain_the_exact_radius(p1, p2, constant, s):
     assert smoothed(-r, one, 1) == pytest.approx(0.5, abs=1e-8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(0.01, 0.99), log_uniform(-1, 1), sigma, st.floats(0, 1.5))
 def test_rho_takes_the_supremum_over_all_values_in_the_ball(p, steep, s, rho):
     """In the ball F̃ can take the values that the steepest ramp takes between −ρ and ρ, and no others."""
@@ -294,7 +293,7 @@ def test_rho_takes_the_supremum_over_all_values_in_the_ball(p, steep, s, rho):
     assert float(radii.smoothed_lipschitz(p, s, constant, rho)) == pytest.approx(ratios.max(), rel=1e-7)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steepness)
 def test_the_ratio_grows_away_from_one_half(steep):
     p = np.concatenate([np.linspace(0.5, 0.99, 200), 1 - 10.0 ** np.linspace(-2, -12, 200)])
@@ -315,7 +314,7 @@ def test_certainty_falls_back_to_the_plain_radii_for_both_classes():
 
 
 @pytest.mark.filterwarnings("error")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.floats(0, 1),
     st.floats(0, 1),

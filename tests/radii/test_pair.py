@@ -14,7 +14,7 @@ probability = st.floats(1e-6, 1 - 1e-6)
 scale = st.floats(-2, 3).map(lambda e: 10.0**e)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(probability, probability, scale, st.floats(0.1, 3.0), st.floats(-3, 3))
 def test_no_slope_proves_more_than_the_exact_radius(p1, pj, lipschitz, sigma, log_b):
     b = np.exp(log_b)

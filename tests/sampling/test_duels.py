@@ -29,7 +29,7 @@ def by_definition(rows, k, j):
 
 
 @given(scores, st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_duel_is_an_argmax_of_two(rows, data):
     c = rows.shape[1]
     k = data.draw(st.integers(0, c - 1))
@@ -39,7 +39,7 @@ def test_a_duel_is_an_argmax_of_two(rows, data):
 
 
 @given(scores)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_whoever_wins_a_draw_wins_all_its_duels_in_it(rows):
     wins = np.bincount(rows.argmax(axis=1), minlength=rows.shape[1])
     for k in range(rows.shape[1]):
@@ -47,7 +47,7 @@ def test_whoever_wins_a_draw_wins_all_its_duels_in_it(rows):
 
 
 @given(scores, st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_blocks_add_up_to_the_same_in_any_grouping(rows, data):
     for candidate in (NO_CANDIDATE, 1):
         whole = Lost.of(rows, candidate)
@@ -57,7 +57,7 @@ def test_blocks_add_up_to_the_same_in_any_grouping(rows, data):
 
 
 @given(scores)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_leader_lost_least_in_its_worst_duel(rows):
     """A class that won no draw of a block is taken to have lost all its duels there."""
     c = rows.shape[1]
@@ -71,7 +71,7 @@ def test_the_leader_lost_least_in_its_worst_duel(rows):
 
 
 @given(scores)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_class_with_most_of_all_labels_leads(rows):
     wins = np.bincount(rows.argmax(axis=1))
     if 2 * wins.max() > len(rows):
@@ -86,7 +86,7 @@ def test_the_cyclic_class_that_loses_least_is_chosen():
 
 
 @given(scores)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_stored_row_comes_back(rows):
     labels, counts = np.unique(rows.argmax(axis=1), return_counts=True)
     last = -(-len(rows) // BLOCK)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.sampling.blocks import MOST_SOFT_DRAWS, UNIT, Phase, Soft, Votes, join
@@ -12,7 +12,6 @@ from smoothcert.sampling.simplex import MAPS, shares, sparsemax
 scores = st.lists(st.floats(-20, 20), min_size=2, max_size=8).map(lambda z: torch.tensor([z], dtype=torch.float64))
 
 
-@settings(deadline=None)
 @given(scores, st.sampled_from(sorted(MAPS)))
 def test_shares_lie_in_the_simplex_and_the_largest_belongs_to_the_largest_score(z, name):
     (p,) = MAPS[name](z)
@@ -21,7 +20,6 @@ def test_shares_lie_in_the_simplex_and_the_largest_belongs_to_the_largest_score(
     assert p[z[0].argmax()] == p.max()
 
 
-@settings(deadline=None)
 @given(scores)
 def test_sparsemax_is_the_nearest_point_of_the_simplex(z):
     """What is left has no larger inner product with any corner than with the projection."""
