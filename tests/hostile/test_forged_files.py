@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save
@@ -684,7 +684,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_records_hold_what_is_declared_or_are_refused(data):
     whole = json.loads(schema.to_json(Info("", "", "", "", ("a", "b"), {"x": "1"})))

@@ -12,7 +12,8 @@ import pytest
 
 from hostile.readers import read_run
 from interruptible import certify
-from smoothcert.plan import Classifier, FixedN, Margins, Plan, Question, Selection, Setting
+from smoothcert import open_run
+from smoothcert.plan import Classifier, FixedN, Labels, Margins, Plan, Question, Selection, Setting
 from smoothcert.sampling.blocks import Phase, Votes
 from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
@@ -99,6 +100,41 @@ def test_many_rivals_of_margin_votes_are_read_in_time(patient, tmp_path):
     content = (tmp_path / "run").read_bytes()
     assert len(content) < 1 << 22
     assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is None
+
+
+def of_labels(path, estimations):
+    """A run of label votes of three classes."""
+    n, most = int(estimations[0].sum()), np.arange(3)
+    plan = Plan(
+        Classifier(sigma=0.5, num_classes=3, votes=Labels()),
+        Question(n0=100, draws=FixedN(n, "pairwise")),
+        Setting(),
+        Selection(total=len(estimations)),
+    )
+    with new_run(path, plan, Info("", "", "", "", None)) as file:
+        for position, counts in enumerate(estimations):
+            file.add_input(InputRecord(position, str(position), 0), None)
+            votes = ((Phase.SELECTION, 100, np.array([100, 0, 0])), (Phase.ESTIMATION, n, counts))
+            file.write_votes(
+                Votes(position, phase, 0, -(-m // 100), m, most[k > 0], k[k > 0], 0.0) for phase, m, k in votes
+            )
+    return path.read_bytes()
+
+
+def test_bounds_that_take_hours_are_refused_in_time(patient, tmp_path):
+    """As many pairs of the slowest kind as the file has room for."""
+    shares = np.random.default_rng(0).dirichlet([3, 2, 1], 10_000)
+    content = of_labels(tmp_path / "run", np.random.default_rng(1).multinomial(1_000_000, shares))
+    assert len(content) < 1 << 22
+    refusal = patient.survives(read_run, tmp_path / "box", content, "run.smoothcert")
+    assert "bounds by pairwise of 10,000 inputs take about" in refusal
+
+
+def test_equal_pairs_are_bounded_once(tmp_path):
+    of_labels(tmp_path / "run", np.tile([900_000, 60_000, 40_000], (1_000, 1)))
+    certificates = open_run(tmp_path / "run").certificates()
+    assert len(certificates) == 1_000
+    assert {c.radius for c in certificates} == {certificates[0].radius}
 
 
 def tangled(content, table, fan, depth):

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from interruptible import certify
-from smoothcert import Margins, RunError, open_run
+from smoothcert import InputError, Labels, Margins, RunError, open_run
 from smoothcert.sampling.blocks import Soft
 from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 from smoothcert.store import counts
 from smoothcert.store.file import RunFile
-from smoothcert.store.run import _tell_of_long_work
 from smoothcert.store.schema import pack
 
 ADAPTIVE = {"radii": [0.1, 0.2], "max_n": 1000}
@@ -224,12 +223,29 @@ def followed_by(votes, *classes):
     return Spread(k, k, np.full_like(k, POINTS // 2), np.full_like(k, votes.draws * WEIGHT))
 
 
-def test_long_work_is_announced(caplog):
+@pytest.fixture
+def labels(tmp_path):
+    """A run of label votes; their bounds by pairwise take a hundredth of a second or so."""
+    certify(tmp_path / "labels.smoothcert", votes=Labels(), n=100)
+    return tmp_path / "labels.smoothcert"
+
+
+def test_long_work_is_refused_before_it_is_begun(labels, caplog):
+    hasty = open_run(labels, patience=0)
+    refusal = (
+        r"by pairwise of 12 inputs take about 1 seconds of a processor: allow them with `patience` 1, or recertify by"
+    )
+    with pytest.raises(InputError, match=refusal):
+        hasty.certificates()
+    assert "by pairwise of 12 inputs take about 1 seconds" in hasty._repr_html_()
+    assert len(hasty.certificates("union")) == 12
+    assert open_run(labels, patience=1).certificates() == open_run(labels).certificates()
+
+
+def test_what_takes_long_beside_the_declared_method_is_left_out(labels, tmp_path, caplog):
+    duels = certify(tmp_path / "duels.smoothcert", n=100)
+    assert "pairwise" in duels.compared
     with caplog.at_level("INFO", logger="smoothcert"):
-        _tell_of_long_work("pairwise", 100, 10_000)
-        _tell_of_long_work("union", 10_000, 10_000)
-        _tell_of_long_work("pairwise", 100, (1 << 31) - 1)
-    assert not caplog.text
-    with caplog.at_level("INFO", logger="smoothcert"):
-        _tell_of_long_work("pairwise", 10_000, 10_000)
-    assert "bounds by pairwise of 10,000 inputs take about 150 seconds" in caplog.text
+        assert set(duels.compared) - set(open_run(duels.path, patience=0).compared) == {"pairwise"}
+    assert "left out: bounds by pairwise of 12 inputs" in caplog.text
+    assert "pairwise" in open_run(labels, patience=0).compared

@@ -109,7 +109,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
                 undo.pop_all()
             raise
         undo.pop_all()
-    return Run(path)
+    return Run(path, patience=math.inf)
 
 
 def _prepared(

@@ -27,6 +27,9 @@ Estimated = Annotated[
     bool,
     typer.Option("--estimated", help="Also what rests on an estimated Lipschitz constant: that is no proof."),
 ]
+Patience = Annotated[
+    float, typer.Option(help="Seconds of a processor that bounds may take; what would take longer is refused at once.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
 Resize = Annotated[int | None, typer.Option(help="Resize images: length of the shorter side.")]
 FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Follow links that lead out of an image folder.")]

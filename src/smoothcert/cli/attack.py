@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -88,7 +89,7 @@ def attack(
                 if against is None:
                     found = attack_dataset(module, opened.dataset, radii, **selection, **options)
                 else:
-                    run, limit = open_run(against), selection.get("limit")
+                    run, limit = open_run(against, patience=math.inf), selection.get("limit")
                     search = search_run(module, opened.dataset, run, limit=limit, **judging, **options)
     except KeyboardInterrupt:
         console.print("Stopped. Nothing was written.")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from smoothcert.cli import arguments as arg
-from smoothcert.store import open_run
+from smoothcert.store import PATIENCE, open_run
 from smoothcert.store.export import beside, export_run
 from smoothcert.text import counted
 
@@ -26,11 +26,12 @@ def export(
         bool,
         typer.Option("--estimated", help="What rests on estimated Lipschitz constants instead: that is no proof."),
     ] = False,
+    patience: arg.Patience = PATIENCE,
 ) -> None:
     """Write a run's certificates for other programs.
 
     Example: `smoothcert export digits_cnn-digits-sigma0.25.smoothcert --format tsv --out digits.tsv`
     """
     path = out or beside(run, f"{'-estimated' if estimated else ''}.{format}")
-    count = export_run(open_run(run), path, format, method, alpha, estimated)
+    count = export_run(open_run(run, patience=patience), path, format, method, alpha, estimated)
     Console().print(f"Wrote {counted(count, 'certificate')} to {path}", highlight=False, markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 from smoothcert.cli import arguments as arg
 from smoothcert.cli.tables import columns_of, print_estimates, print_methods
 from smoothcert.errors import InputError, RunError
-from smoothcert.store import open_run
+from smoothcert.store import PATIENCE, open_run
 
 
 def recertify(
@@ -20,13 +20,14 @@ def recertify(
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Risk; the run's own unless given.")] = None,
     estimated: arg.Estimated = False,
+    patience: arg.Patience = PATIENCE,
 ) -> None:
     """Compute certificates again from the stored votes, by other methods or at another level. No model is needed.
 
     Example: `smoothcert recertify digits_cnn-digits-sigma0.25.smoothcert --method mono,cpm --alpha 0.01`
     """
     console = Console()
-    opened = open_run(run)
+    opened = open_run(run, patience=patience)
     if opened.plan.classifier.is_bare:
         raise InputError(f"{run} {opened.plan.question.draws.final}: what it proves, `smoothcert show {run}` tells.")
     if not len(opened):

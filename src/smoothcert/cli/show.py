@@ -16,7 +16,7 @@ from smoothcert.cli.tables import print_run
 from smoothcert.plan import Plan
 from smoothcert.plan.draws import numbers
 from smoothcert.records import flat
-from smoothcert.store import open_run
+from smoothcert.store import PATIENCE, open_run
 from smoothcert.text import counted, listed
 
 
@@ -24,13 +24,14 @@ def show(
     run: arg.RunPath,
     radii: Annotated[str, typer.Option(help="Radii of the table, as 0.25,0.5,1.", show_default=False)] = "",
     estimated: arg.Estimated = False,
+    patience: arg.Patience = PATIENCE,
 ) -> None:
     """Show a run's plan, its progress and what it proves; also while it is being written.
 
     Example: `smoothcert show digits_cnn-digits-sigma0.25.smoothcert`
     """
     console = Console()
-    opened = open_run(run)
+    opened = open_run(run, patience=patience)
     table = Table.grid(padding=(0, 2))
     info = opened.info
     for name, value in (

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from smoothcert.certificate import ABSTAIN, ESTIMATED, PROVED, Certificate
+from smoothcert.cli import translated
 from smoothcert.errors import InputError
 from smoothcert.store.run import Run
 from smoothcert.summary import certified_radii, summary_at, usual_radii
@@ -22,9 +23,12 @@ def print_run(run: Run, console: Console, estimated: bool = False, radii: Sequen
     if not len(run):
         console.print("No input has all its draws yet.")
         return
-    certificates, method = run.certificates(), run.plan.question.method
-    print_methods(columns_of(run, [method]), run, console, radii=radii)
-    print_estimates(run, [method], None, estimated, console)
+    method = run.plan.question.method
+    if said := run.too_long():
+        console.print(f"Not shown: {translated(said, 'show')}", highlight=False)
+    else:
+        print_methods(columns_of(run, [method]), run, console, radii=radii)
+        print_estimates(run, [method], None, estimated, console)
     if said := str(run.accuracies):
         console.print(f"accuracy: {said}", highlight=False)
     seconds = float(run.tally.seconds.sum())
@@ -33,7 +37,7 @@ def print_run(run: Run, console: Console, estimated: bool = False, radii: Sequen
         console.print(f"{run.draws:,} draws in {timedelta(seconds=round(seconds))}{rate}", highlight=False)
         console.print(f"noise: {run.plan.noise_in_words}; seed {run.plan.setting.seed}", highlight=False)
     if run.plan.adaptive:
-        used = [c.n for c in certificates]
+        used = [c.n for c in run.certificates()]
         console.print(f"{np.mean(used):,.0f} draws an input on average, {np.median(used):,.0f} in the median")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds.method import candidates
+from smoothcert.bounds.method import candidates, split
 from smoothcert.bounds.pairwise import seconds
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
 from smoothcert.checks import check_level
@@ -29,17 +30,20 @@ if TYPE_CHECKING:
     import pandas
 
 logger = logging.getLogger(__name__)
-LONG = 10.0
-"""Seconds after which one asks what it is at."""
+PATIENCE = 10.0
+"""Seconds of a processor that bounds may take unless more are allowed."""
 
 RADII_ONLY = "was imported from a log that holds radii and no votes"
 
 
 class Run:
-    """A stored run, read without its model. Inputs whose draws are not complete are left out until they are."""
+    """A stored run, read without its model. Inputs whose draws are not complete are left out until they are.
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    Bounds that would take more than `patience` seconds of a processor are refused before they are begun.
+    """
+
+    def __init__(self, path: str | Path, *, patience: float = PATIENCE) -> None:
+        self.path, self.patience = Path(path), patience
         with RunFile.open_to_read(self.path) as file:
             if file.plan is None:
                 raise InputError(f"{path} holds no run: certify into it first.")
@@ -134,10 +138,17 @@ class Run:
         """The methods for the classifier that was certified, the declared one among them."""
         return (self.plan.question.method,) if self.claimed else tuple(self.plan.classifier.votes.methods)
 
-    @property
+    @cached_property
     def compared(self) -> tuple[str, ...]:
-        """The methods that are shown side by side, those for labels that are kept beside duels among them."""
-        return self.methods if self.claimed else self.plan.classifier.votes.compared
+        """The methods that are shown side by side, those for labels that are kept beside duels among them; without
+        those that take too long, but for the declared one."""
+        if self.claimed:
+            return self.methods
+        declared, compared = self.plan.question.method, self.plan.classifier.votes.compared
+        long = {m: said for m in compared if m != declared and (said := self.too_long(m))}
+        for said in long.values():
+            logger.info("left out: %s", said)
+        return tuple(m for m in compared if m not in long)
 
     def called(self, method: str) -> str:
         """The method's name, which says so where it is about another classifier than the run: that of the labels."""
@@ -199,7 +210,10 @@ class Run:
             if plan.question.draws.final:
                 raise InputError(f"{self.path} {error}, so certify again into a new file.") from None
             raise
-        _tell_of_long_work(method, len(self), question.draws.most)
+        if said := self.too_long(method):
+            raise InputError(said)
+        if (wait := self._wait_for(method)) > PATIENCE:
+            logger.info("bounding by %s: about %d seconds of a processor", method, wait)
         slopes = None if plain or question.lipschitz is None else self._slopes(estimated)
         if estimated and (slopes is None or not plan.estimates):
             raise InputError(f"{self.path} has no estimates for {method}: certify with `lipschitz` local for them.")
@@ -212,6 +226,24 @@ class Run:
             basis=ESTIMATED if estimated else PROVED,
             engine=plan.setting.engine if isinstance(plan.setting.engine, Identity) else None,
         )
+
+    def too_long(self, method: str | None = None) -> str:
+        """What to do where the bounds would take longer than `patience`."""
+        method = method or self.plan.question.method
+        wait = self._wait_for(method)
+        if wait <= self.patience:
+            return ""
+        return (
+            f"bounds by {method} of {counted(len(self), 'input')} take about {wait:,} seconds of a processor: "
+            f"allow them with `patience` {wait}, or recertify by union in a moment."
+        )
+
+    def _wait_for(self, method: str) -> int:
+        """About how many seconds the bounds take: many by pairwise, a moment by all others."""
+        if method != "pairwise":
+            return 0
+        pairs = np.stack(split(self.tally.selections, self.tally.estimations), axis=1)
+        return math.ceil(len(np.unique(pairs, axis=0)) * seconds(self.plan.question.draws.most))
 
     def _slopes(self, estimated: bool) -> Slopes | None:
         """How steep the scores are near each input."""
@@ -237,16 +269,6 @@ class Run:
         return frame
 
 
-def _tell_of_long_work(method: str, inputs: int, n: int) -> None:
-    """Where bounds take long, says how long, and which ones do not."""
-    if method == "pairwise" and inputs * seconds(n) > LONG:
-        logger.info(
-            "bounds by pairwise of %s take about %d seconds of a processor; `recertify` by union takes a moment.",
-            counted(inputs, "input"),
-            inputs * seconds(n),
-        )
-
-
-def open_run(path: str | Path) -> Run:
-    """Opens a stored run to read it; no model is needed."""
-    return Run(path)
+def open_run(path: str | Path, *, patience: float = PATIENCE) -> Run:
+    """Opens a stored run to read it; no model is needed. Bounds may take `patience` seconds of a processor."""
+    return Run(path, patience=patience)
