@@ -300,6 +300,106 @@ def with_attribute(value):
     return model
 
 
+def first(b, low, high):
+    return np.where(b < 0.5, b, low)
+
+
+def second(b, high, low):
+    return np.where(b < 0.5, b, high)
+
+
+def named_as_torchs(sign):
+    @functools.wraps(torch.nn.functional.relu)
+    def act(batch):
+        return sign * batch
+
+    return act
+
+
+def clipped(sign):
+    class Clipped(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return sign * super().__torch_function__(func, types, args, kwargs or {})
+
+    return Clipped
+
+
+def limited(limit):
+    class Limited:
+        __limit__ = limit
+
+    return Limited
+
+
+class Shown(float):
+    def __repr__(self):
+        return "a number"
+
+
+def applied(factor):
+    class Applied(functools.partial):
+        def __call__(self, *given):
+            return factor * super().__call__(*given)
+
+    return Applied(abs)
+
+
+def partial_with(factor):
+    made = functools.partial(abs)
+    made.factor = factor
+    return made
+
+
+def variadic(batch, *rest):
+    return rest
+
+
+def listed(batch, rest):
+    return rest
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (first, second),
+        (variadic, listed),
+        (named_as_torchs(1.0), named_as_torchs(-1.0)),
+        (holding(clipped(1.0)), holding(clipped(2.0))),
+        (holding(limited(1.0)), holding(limited(2.0))),
+        (holding(Shown(1.0)), holding(Shown(2.0))),
+        (holding(applied(1.0)), holding(applied(2.0))),
+        (holding(partial_with(1.0)), holding(partial_with(2.0))),
+        (holding(slice(torch.zeros(2000))), holding(slice(torch.eye(2000)[1000]))),
+    ],
+    ids=[
+        *("names of parameters", "kinds of parameters", "wraps", "class method", "a class's attribute", "repr"),
+        *("kind of partial", "attribute of a partial", "slice"),
+    ],
+)
+def test_code_that_hides_behind_the_same_instructions_or_another_name(one, other):
+    assert of(one) == of(one)
+    assert of(one) != of(other)
+
+
+def test_a_function_that_numpy_hides_is_said(caplog):
+    hidden = np.frompyfunc(abs, 1, 1)
+    with caplog.at_level("INFO", logger="smoothcert"):
+        of(holding(hidden))
+        of(holding(np.exp))
+    assert ["ufunc" in line for line in caplog.messages] == [True, False]
+
+
+def test_patched_classes_and_hooks_of_all_modules_are_seen(monkeypatch):
+    seen = {of(Branching())}
+    monkeypatch.setattr(torch.nn.Linear, "forward", lambda self, x: 2 * torch.nn.functional.linear(x, self.weight))
+    seen.add(of(Branching()))
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, output: 2 * output)
+    seen.add(of(Branching()))
+    hook.remove()
+    assert len(seen) == 3
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -29,6 +29,7 @@ PLACES = (
     os.path.dirname(os.__file__),
 )
 INSTALLED = tuple(Path(place).as_posix() for place in PLACES)
+OURS = f"{Path(__file__).parent.as_posix()}/"
 BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME")
 MANGLED = re.compile(rb"___torch_mangle_\d+\.")
 """What torch puts into the name of a scripted class that it meets again."""
@@ -37,6 +38,13 @@ COMPILER = "_dynamo"
 """How the names begin of what torch's compiler notes at tensors."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+ATOMS = (bool, int, float, complex, str, bytes)
+ABOUT = (
+    *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__parameters__"),
+    *("__orig_bases__", "__dataclass_fields__", "__dataclass_params__", "__firstlineno__", "__static_attributes__"),
+)
+"""What a class keeps of how it was written: no part of what it computes."""
 
 
 class Description:
@@ -62,8 +70,9 @@ class Description:
 
     def add(self, value: Any) -> None:
         """The value and all that it holds; what was met before stands by its number."""
-        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-            self._write(type(value).__name__, repr(value))
+        if value is None or isinstance(value, ATOMS):
+            kind: Any = next((kind for kind in ATOMS if isinstance(value, kind)), type(value))
+            self._write(type(value).__name__, kind.__repr__(value))  # a class of the user's may show itself otherwise
             self._add_own(value)
             return
         if id(value) in self._met:
@@ -138,11 +147,13 @@ class Description:
 
     def _add_code(self, code: CodeType) -> None:
         self._digest.update(code.co_code + getattr(code, "co_exceptiontable", b""))  # from Python 3.11 on
-        self._write(*code.co_names)
+        self._write(*map(str, (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)))
+        for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars):
+            self._write(str(len(names)), *names)
         self._add_sequence([set(c) if isinstance(c, frozenset) else c for c in code.co_consts])
 
     def _add_function(self, function: FunctionType) -> None:
-        if is_installed(function):
+        if is_installed(function) and _is_installed_at(function.__code__.co_filename):
             self._add_name(function)
             return
         self.add(function.__code__)
@@ -165,13 +176,22 @@ class Description:
         self.add(method.__self__)
 
     def _add_partial(self, partial: functools.partial[Any]) -> None:
-        self._add_sequence((partial.func, partial.args, partial.keywords))
+        self._add_sequence((partial.func, partial.args, partial.keywords, vars(partial)))
 
     def _add_wrapped(self, value: Any) -> None:
         self.add(value.__func__)
 
     def _add_property(self, value: property) -> None:
-        self._add_sequence((value.fget, value.fset))
+        self._add_sequence((value.fget, value.fset, value.fdel))
+
+    def _add_slice(self, value: slice) -> None:
+        self._add_sequence((value.start, value.stop, value.step))
+
+    def _add_ufunc(self, value: np.ufunc) -> None:
+        """By its name; what `np.frompyfunc` has made hides its function."""
+        self._write(value.__name__)
+        if value.__name__.endswith("(vectorized)"):
+            self.opaque.add("ufunc")
 
     def _add_class(self, kind: type) -> None:
         self._add_name(kind)
@@ -179,16 +199,19 @@ class Description:
             self._add_sequence(kind.__bases__)
             if not is_installed(type(kind)):
                 self.add(type(kind))
-            self._add_mapping({k: v for k, v in vars(kind).items() if not k.startswith("__") or callable(v)})
+            self._add_mapping({name: value for name, value in vars(kind).items() if name not in ABOUT})
 
     def _add_module(self, module: torch.nn.Module) -> None:
-        """Its hooks without the numbers that torch gives them, and what is its own beside torch's."""
+        """Its hooks without the numbers that torch gives them, what is its own beside torch's, and what was patched."""
         if isinstance(module, torch.jit.ScriptModule):
             self._add_script(module)
             return
         self.add(type(module))
+        self.add(type(module).forward)
         self._add_mapping({**module._parameters, **module._buffers, **module._modules})
-        self._add_sequence([hook for name in HOOKS for hook in getattr(module, name).values()])
+        hooks = [getattr(torch.nn.modules.module, name) for name in GLOBAL_HOOKS]
+        hooks += [getattr(module, name) for name in HOOKS]
+        self._add_sequence([hook for held in hooks for hook in held.values()])
         self._add_mapping({name: value for name, value in vars(module).items() if name not in _PLAIN})
 
     def _add_script(self, module: torch.jit.ScriptModule) -> None:
@@ -220,7 +243,9 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     ((np.ndarray, np.generic), Description._add_array),
     ((tuple, list, deque), Description._add_sequence),
     ((bytearray, memoryview, array), Description._add_buffer),
-    ((range, slice, Decimal, date, time, timedelta), Description._add_text),
+    ((range, Decimal, date, time, timedelta), Description._add_text),
+    (slice, Description._add_slice),
+    (np.ufunc, Description._add_ufunc),
     ((set, frozenset), Description._add_set),
     (defaultdict, Description._add_defaults),
     ((dict, MappingProxyType), Description._add_mapping),
@@ -236,7 +261,10 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
 )
 """How each kind of object is described; the first that fits."""
 
-BUILT_IN = (np.ndarray, np.generic, tuple, list, deque, bytearray, array, set, frozenset, dict)
+BUILT_IN = (
+    *(np.ndarray, np.generic, tuple, list, deque, bytearray, array, set, frozenset, dict),
+    *(functools.partial, property, staticmethod, classmethod),
+)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -281,3 +309,8 @@ def is_installed(value: Any) -> bool:
     if file is None:
         return top in sys.stdlib_module_names
     return Path(file).as_posix().startswith(INSTALLED)
+
+
+def _is_installed_at(file: str) -> bool:
+    """Does code come from there? `functools.wraps` gives a function of the user's the name of an installed module."""
+    return Path(file).as_posix().startswith((*INSTALLED, OURS)) or file.startswith("<frozen ")
