@@ -70,3 +70,17 @@ def test_names_are_read_from_a_plain_file_alone(folder):
     with names.open("wb") as file:
         file.truncate(1 << 40)
     assert open_data(str(folder)).classes is None
+
+
+def test_a_file_that_is_cut_off_meanwhile_says_so(folder):
+    """A mapped one would end the process (SIGBUS)."""
+    data = open_data(str(folder))
+    labels = batch(7, seed=1)[0]
+    with (folder / "test_batch.bin").open("r+b") as file:
+        file.truncate(2 * 3073 + 5)
+    assert data[1].label == labels[1]
+    with pytest.raises(InputError, match=r"test_batch\.bin was cut off while it was read: copy it again"):
+        data[2]
+    (folder / "test_batch.bin").unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        data[0]
