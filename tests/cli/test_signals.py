@@ -112,7 +112,16 @@ class Pictures(Data):
     def __getitem__(self, row):
         return np.full((3, 32, 32), row / 12, dtype=np.float32), row % 3
 
-data, reading, pictures = Data(), Reading(), Pictures()
+class Stuck(Data):
+    """What is read a second time is drawn from."""
+    calls = 0
+    def __getitem__(self, row):
+        Counting.calls += 1
+        if Counting.calls > 12:
+            stuck("here")
+        return super().__getitem__(row)
+
+data, reading, pictures, again = Data(), Reading(), Pictures(), Stuck()
 '''
 OPTIONS = ("--sigma", "0.3", "--n", "2000", "--seed", "0", "--out", "run.smoothcert")
 
@@ -157,7 +166,9 @@ def test_in_the_model(folder, number):
 
 
 @pytest.mark.parametrize(
-    ("model", "data"), [("mine:fast", "mine:reading"), ("mine:Choosing", "mine:data")], ids=["reading", "choosing"]
+    ("model", "data"),
+    [("mine:fast", "mine:reading"), ("mine:Choosing", "mine:data"), ("mine:fast", "mine:again")],
+    ids=["reading", "choosing", "in the first block"],
 )
 def test_before_anything_was_drawn(folder, model, data):
     process = start(folder, model, data)
@@ -220,6 +231,22 @@ def test_an_import_is_not_interrupted(folder, number):
         command, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=listen_to_interrupts
     )
     assert (done.returncode, done.stdout, done.stderr.split()) == (1, "", ["smoothcert:", "stopped."])
+    assert files(folder) == {"slow_import.py"}
+
+
+def test_after_an_import_it_is_answered(folder):
+    """It came while modules were imported; what follows is not done."""
+    (folder / "slow_import.py").write_text(
+        "import os, time\n"
+        f"os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
+        "time.sleep(0.2)\n"
+        "from mine import fast\n"
+        "def model():\n"
+        "    time.sleep(60)\n"
+        "    return fast()\n"
+    )
+    code, said = start(folder, "slow_import:model", "mine:data").ended()
+    assert (code, said.split()[-2:]) == (1, ["smoothcert:", "stopped."])
     assert files(folder) == {"slow_import.py"}
 
 

@@ -94,7 +94,7 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
             plan, machine = _prepared(engines, dataset, asked, earlier, care)
             stack.enter_context(machine)
         file = stack.enter_context(RunFile.open_to_write(path))
-        stack.enter_context(before_leaving(file.commit))
+        stack.enter_context(before_leaving(lambda: _leave(file, undo if earlier is None else None)))
         if file.plan is None or (earlier is None and not file.declares(plan)):
             raise RunError(f"{path} was replaced meanwhile: run the same command again.")
         if earlier is not None:
@@ -110,6 +110,15 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
             raise
         undo.pop_all()
     return Run(path, patience=math.inf)
+
+
+def _leave(file: RunFile, undo: ExitStack | None) -> None:
+    """Keeps what was drawn where the process is left at once; a new run without votes is undone."""
+    file.commit()
+    if undo is not None and not file.drawn:
+        file.discard()
+        file.close()
+        undo.close()
 
 
 def _prepared(

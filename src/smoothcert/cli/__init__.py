@@ -81,7 +81,7 @@ def _run(arguments: list[str], debug: bool, heard: Event) -> None:
 
 def _say_stopped(end: BaseException) -> NoReturn:
     """Whatever came of the interruption, it was one; a command that has answered it itself ends with 1."""
-    if not isinstance(end, SystemExit) or end.code == INTERRUPTED:
+    if not isinstance(end, SystemExit) or end.code in (INTERRUPTED, 0, None):
         print(STOPPED, file=sys.stderr)
     sys.exit(1)
 

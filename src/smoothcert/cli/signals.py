@@ -16,6 +16,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE = 1.0
 """Seconds that the main thread has to end the command by itself."""
 
+ASKED = 20
+"""How often it is asked in that time."""
+
 STOPPED = "smoothcert: stopped."
 IMPORTS = "<frozen importlib._bootstrap>"
 SHOW_CURSOR = b"\x1b[?25h"
@@ -27,15 +30,16 @@ def answering_signals() -> Iterator[threading.Event]:
 
     The event is set from when one has come.
 
-    Python runs handlers only between the main thread's own steps, so another thread is woken as well; it alone ends the
-    process while modules are imported, because libraries whose own code does so abort if it is interrupted. What the
-    process was started to ignore (nohup, a job in the background) stays ignored.
+    Python runs handlers only between the main thread's own steps, so another thread is woken as well. No import is
+    interrupted, because libraries whose own code imports abort if it is: the thread asks again, and ends the process
+    where nothing helps. What the process was started to ignore (nohup, a job in the background) stays ignored.
     """
-    heard, ended = threading.Event(), threading.Event()
+    heard, answered, ended = threading.Event(), threading.Event(), threading.Event()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         heard.set()
         if not _importing(frame):
+            answered.set()
             raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
@@ -46,7 +50,7 @@ def answering_signals() -> Iterator[threading.Event]:
     for number in listened:
         signal.signal(number, interrupt)
     woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(reader, heard, ended), name="signals", daemon=True).start()
+    threading.Thread(target=_watch, args=(reader, heard, answered, ended), name="signals", daemon=True).start()
     try:
         yield heard
     finally:
@@ -70,15 +74,19 @@ def _tell_unless_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def _watch(reader: int, heard: threading.Event, ended: threading.Event) -> None:
-    while (byte := os.read(reader, 1)) and byte[0] not in SIGNALS:
-        pass
-    os.close(reader)
-    if not byte:
-        return
-    heard.set()
-    if ended.wait(PATIENCE):
-        return
-    if sys.stderr.isatty():
-        os.write(2, SHOW_CURSOR)
-    leave(1, STOPPED)
+def _watch(reader: int, heard: threading.Event, answered: threading.Event, ended: threading.Event) -> None:
+    with open(reader, "rb", buffering=0) as signals:  # until nothing is written any more
+        while (byte := signals.read(1)) and byte[0] not in SIGNALS:
+            pass
+        if not byte:
+            return
+        heard.set()
+        for _ in range(ASKED):
+            if ended.wait(PATIENCE / ASKED):
+                signals.readall()
+                return
+            if not answered.is_set():
+                signal.pthread_kill(threading.main_thread().ident or 0, byte[0])
+        if sys.stderr.isatty():
+            os.write(2, SHOW_CURSOR)
+        leave(1, STOPPED)
