@@ -16,6 +16,7 @@ from smoothcert.data import open_data
 from smoothcert.training import Epoch, open_training_data
 from smoothcert.training import train as run_training
 from smoothcert.training.configuration import Recipe
+from smoothcert.training.state import STATE
 
 
 @derived(recipe=Recipe)
@@ -73,7 +74,10 @@ def train(
 def stopped(meter: Meter, out: Path, console: Console) -> NoReturn:
     """A training was interrupted."""
     meter.bar.stop()
-    say(f"Stopped. {out} keeps the epochs that are done: run the same command to go on.", console)
+    if (out / STATE).is_file():
+        say(f"Stopped. {out} keeps the epochs that are done: run the same command to go on.", console)
+    else:
+        say("Stopped before an epoch was done: run the same command to start again.", console)
     raise typer.Exit(1)
 
 

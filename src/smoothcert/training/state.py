@@ -18,6 +18,9 @@ from smoothcert.files import replace_whole
 from smoothcert.models.checkpoints import CONFIGURATION
 from smoothcert.training.configuration import Configuration, Epoch
 
+STATE = "state.safetensors"
+"""The file in a training's folder from which it goes on."""
+
 _SLOTS = {"momentum": "momentum_buffer", "mean": "exp_avg", "square": "exp_avg_sq", "steps": "step"}
 """What an optimiser keeps for each parameter: our name in the file, and torch's."""
 
@@ -73,7 +76,7 @@ class Folder:
             raise InputError(
                 f"the folder {self.path} cannot be made ({error.strerror}): choose another `out`."
             ) from None
-        path = self.path / "state.safetensors"
+        path = self.path / STATE
         if not path.is_file():
             return
         try:
@@ -101,7 +104,7 @@ class Folder:
             if now.judged >= max(epoch.judged for epoch in state.log):
                 self._write("best.safetensors", self._file(weights, about))
             self._write("log.jsonl", "".join(f"{line}\n" for line in lines).encode())
-            self._write("state.safetensors", self._file(state.tensors(), {"log": f"[{','.join(lines)}]"}))
+            self._write(STATE, self._file(state.tensors(), {"log": f"[{','.join(lines)}]"}))
         except OSError as error:
             raise RunError(
                 f"epoch {now.epoch} cannot be kept in {self.path} ({error.strerror}): make room and run the same again."
