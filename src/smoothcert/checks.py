@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
     """Levels strictly between 0 and 1."""
     try:
         levels = np.asarray(alpha, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         levels = np.array(np.nan)
     if not np.all((levels > 0) & (levels < 1)):
         raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha!r}: 0.001 is the usual choice.")
@@ -52,7 +53,7 @@ def check_number(name: str, value: Any) -> float:
     """A number, of whatever size."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise InputError(f"{name} must be a number, got {value!r}.")
-    return float(value)
+    return _as_float(name, value)
 
 
 def check_sigma(sigma: Any) -> float:
@@ -64,7 +65,15 @@ def check_positive(name: str, value: Any, why: str) -> float:
     """A positive, finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
         raise InputError(f"{name} must be a positive number, got {value!r}: {why}.")
-    return float(value)
+    return _as_float(name, value)
+
+
+def _as_float(name: str, value: Any) -> float:
+    """As `float`, but for whole numbers that it cannot hold."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise InputError(f"{name} must be at most {sys.float_info.max:.2g}, got a larger number.") from None
 
 
 def check_whole(name: str, value: Any, least: int, most: int | None = None) -> int:

@@ -135,6 +135,8 @@ def test_the_paper_s_vote_logs(tmp_path):
         (COHEN.replace("0\t3\t3", "0\t-1\t3"), "line 2 of .* has '-1' where a class belongs"),
         (COHEN.replace("0\t3\t3", "0\t3\t-7"), "line 2 of .* has '-7' where a class belongs"),
         (COHEN.replace("20\t", "0\t"), "has the same index twice"),
+        (COHEN.replace("1 day", "9" * 400 + " days"), "line 3 of .* has '9{20}' where a duration belongs"),
+        (COHEN.replace("0:00:15", "9" * 5000 + ":00:15"), "line 2 of .* has '9{20}' where a duration belongs"),
     ],
 )
 def test_a_bad_log_leaves_nothing_behind(tmp_path, text, message):
@@ -154,6 +156,8 @@ def test_a_bad_log_leaves_nothing_behind(tmp_path, text, message):
         (["[90, 10]"], ["[90, 10]"], {"sigma": 1}, "number of draws"),
         (["[90, 10]"], ["[900, 100]"], None, "pass `sigma`"),
         (["[90, 10]"], ["[900, 100]"], [1, 2], "JSON object"),
+        (["[90, 10]"], ["[900, 100]"], {"sigma": 10**400}, "sigma must be at most 1.8e"),
+        (["[90, 10]"], ["[900, 100]"], {"sigma": 1, "alpha": 10**400}, "alpha must lie strictly between 0 and 1"),
     ],
 )
 def test_bad_vote_logs(tmp_path, selection, estimation, config, message):

@@ -85,7 +85,7 @@ def _import_radii(
     if sigma is None and named is None:
         raise InputError(f"{log} does not say its sigma: pass `sigma`.")
     entries = [
-        (idx, _class(label, log, i), _class(k, log, i, ABSTAIN), _radius(radius, log, i), _seconds(time))
+        (idx, _class(label, log, i), _class(k, log, i, ABSTAIN), _radius(radius, log, i), _seconds(time, log, i))
         for i, (idx, label, k, radius, _, time) in enumerate(rows, start=2)
     ]
     least = 1 + max([1, *(max(label, k) for _, label, k, *_ in entries)])
@@ -210,9 +210,11 @@ def _radius(text: str, log: Path, number: int) -> float:
     return radius
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, log: Path, number: int) -> float:
     match = DURATION.fullmatch(text.strip())
     if match is None:
         return 0.0
     days, hours, minutes, seconds = match.groups(default="0")
+    if max(len(days), len(hours)) > 9:
+        raise InputError(f"line {number} of {log} has {text[:20]!r} where a duration belongs: repair the log.")
     return min(int(days) * 86400 + int(hours) * 3600 + int(minutes) * 60 + float(seconds), MOST_SECONDS)
