@@ -9,7 +9,10 @@ from nbclient import NotebookClient
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem != "quickstart")) for path in NOTEBOOKS],
+)
 def test_a_notebook_runs_and_shows_what_its_reader_sees(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     shown = [[output.output_type for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]

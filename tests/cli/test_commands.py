@@ -7,7 +7,6 @@ import pickle
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 import traceback
@@ -19,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from interruptible import listen_to_interrupts
+from children import Command
 from smoothcert import InputError, RunError, open_run
 from smoothcert.bounds import METHODS
 from smoothcert.cli import main
@@ -231,22 +230,14 @@ def test_stopping_and_going_on(folder, stop):
     command += ("--engine", "torch")  # others trace the module, and lose what makes it slow
     out = folder / f"stopped{int(stop)}.smoothcert"
     for _ in range(2):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "smoothcert", *command, "--out", out.name],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=listen_to_interrupts,
-        )
-        before = drawn(out)
-        while drawn(out) <= before and process.poll() is None:
+        running, before = Command(folder, *command, "--out", out.name), drawn(out)
+        while drawn(out) <= before and running.process.is_alive():
             time.sleep(0.1)
-        process.send_signal(stop)
-        output, errors = process.communicate(timeout=60)
-        assert process.returncode == 1
-        assert "run the same command to go on" in " ".join(output.split())
-        assert "Traceback" not in errors
+        running.signal(stop)
+        code, said = running.ended()
+        assert code == 1
+        assert "run the same command to go on" in " ".join(said.split())
+        assert "Traceback" not in said
     ended = smoothcert(folder, *command, "--out", out.name)
     assert ended.returncode == 0
     seed = str(open_run(out).plan.setting.seed)

@@ -173,6 +173,7 @@ def test_all_goes_on_without_the_claims_that_cannot_run_and_says_so_at_the_end(s
     assert written == {"radii", "linear-product", "counter-example"}
 
 
+@pytest.mark.slow
 def test_imagenet_may_be_left_out_but_not_silently(sources, small, tmp_path):
     arguments = _arguments(sources, tmp_path, "confidence")
     arguments[arguments.index("--imagenet") + 1] = "none"

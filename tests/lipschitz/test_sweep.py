@@ -166,11 +166,11 @@ def sweep(count):
     return bounded, refused, exceeded
 
 
-def test_no_jacobian_of_fifteen_networks_exceeds_its_bound():
-    bounded, refused, exceeded = sweep(15)
+def test_no_jacobian_of_eight_networks_exceeds_its_bound():
+    bounded, refused, exceeded = sweep(8)
     assert not exceeded
-    assert bounded + refused == 15
-    assert bounded >= 7
+    assert bounded + refused == 8
+    assert bounded >= 3
 
 
 @pytest.mark.slow

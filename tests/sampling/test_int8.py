@@ -171,6 +171,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_as_soon_as_it_is_there_goes_on(tmp_path):
     asked = [
         "certify",

@@ -135,7 +135,8 @@ print(seen.hexdigest())
 """
 
 
-@pytest.mark.parametrize("cpu", ["generic", pytest.param("haswell", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", ["generic", "haswell"])
 def test_every_instruction_set_gives_the_same_bits(cpu, tmp_path):
     pytest.importorskip("numba")
     seen = hashlib.sha256()

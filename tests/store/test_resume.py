@@ -171,6 +171,7 @@ def test_a_callable_that_changed_a_little(tmp_path, monkeypatch):
         certify(path, threshold, Items(images), num_classes=3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 def test_memory_does_not_grow_with_n():
     """Peak memory of 224 × 224 × 3 inputs, a process each: 10 times the draws, less than one batch more."""

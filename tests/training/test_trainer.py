@@ -107,6 +107,7 @@ def epochs_done(out):
     return len((out / "log.jsonl").read_text().splitlines()) if (out / "log.jsonl").exists() else 0
 
 
+@pytest.mark.slow
 def test_killed_and_interrupted_the_same_command_ends_with_the_same_weights(tmp_path):
     parts, epochs = tmp_path / "parts", 60
     assert stopped_by(signal.SIGKILL, parts, epochs) == ("", -signal.SIGKILL)
