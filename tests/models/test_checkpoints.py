@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import time
 import warnings
 from collections import OrderedDict
 
@@ -13,6 +14,7 @@ from torch import nn
 from smoothcert import models
 from smoothcert.errors import InputError
 from smoothcert.models import load_weights
+from smoothcert.models.pickles import check_pickles
 
 
 def network(seed, name="cifar_resnet20"):
@@ -179,6 +181,62 @@ def test_a_malicious_pickle_is_refused_and_nothing_runs(tmp_path, name):
         torch.save(content, path, _use_new_zipfile_serialization=name == "zip")
     assert_refused(path, r"was refused because .* nothing in it was executed: save the model's state_dict\(\)")
     assert not (tmp_path / "executed").exists()
+
+
+def write_pickle(path, content):
+    """As torch.save packs it, or bare."""
+    if path.suffix == ".pt":
+        writer = torch._C.PyTorchFileWriter(str(path))
+        writer.write_record("data.pkl", content, len(content))
+        writer.write_end_of_file()
+    else:
+        path.write_bytes(content)
+
+
+SET = b"c__builtin__\nset\nq\x01"
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"c__builtin__\nbytearray\n\x8a\x08" + (1 << 44).to_bytes(8, "little") + b"\x85R.",
+        b"c_codecs\nencode\nX\x02\x00\x00\x00aaX\x03\x00\x00\x00hex\x86R.",
+        b"}" + b"K\x01" + b"q\x00h\x00\x86" * 200 + b"Ns.",
+        b"](" + b"N" * 100_000 + b"tq\x00" + SET + b"h\x01h\x00\x85R" * 100_000 + b"e.",
+        b"]q\x00" + SET + b"h\x00h\x01h\x00\x85Ra0" * 60_000 + b".",
+        b"](" + b"N" * 400_000 + b"e.",
+    ],
+    ids=["number", "text", "key", "copies", "growth", "length"],
+)
+def test_a_small_file_that_asks_for_much_is_refused_at_once(tmp_path, content, suffix):
+    """Each would take gigabytes or minutes, or have no end, of what torch calls safe."""
+    write_pickle(tmp_path / f"w{suffix}", b"\x80\x02" + content)
+    began = time.process_time()
+    assert_refused(tmp_path / f"w{suffix}", "was refused because it holds more than tensors", nn.Linear(1, 1))
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_plain_values_beside_the_weights_are_read(tmp_path, zipped):
+    """Schedules, histories and types as training programs keep them, and tensors that entries share."""
+    source, target = network(0), network(1)
+    state, optimizer = copied(source), torch.optim.AdamW(source.parameters())
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 30, 60])  # keeps a Counter
+    beside = [0.1] * 9999, {1, 2}, 3 + 4j, torch.Size([2, 3]), torch.float16, torch.device("cpu"), torch.get_rng_state()
+    content = {"best": state, "state_dict": state, "schedule": schedule.state_dict(), "beside": beside, "copy": state}
+    torch.save(content, tmp_path / "w.pt", _use_new_zipfile_serialization=zipped)
+    load_weights(target, tmp_path / "w.pt")
+    assert_same(state, target.state_dict())
+
+
+def test_weights_saved_on_a_gpu_long_ago_are_known(tmp_path):
+    """The storages of their time have names of their own; where there is no GPU, torch cannot read them."""
+    torch.save(network(0).state_dict(), tmp_path / "w.pt", _use_new_zipfile_serialization=False)
+    content = (tmp_path / "w.pt").read_bytes()
+    assert b"ctorch\nFloatStorage\n" in content
+    (tmp_path / "w.pt").write_bytes(content.replace(b"ctorch\nFloatStorage\n", b"ctorch.cuda\nFloatStorage\n"))
+    check_pickles(tmp_path / "w.pt")
 
 
 def test_a_whole_pickled_model_is_refused(tmp_path):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError
+from smoothcert.models.pickles import check_pickles
 
 State = dict[str, Tensor]
 
@@ -94,6 +95,7 @@ def _read(path: Path) -> State:
             content: Any = safetensors.torch.load_file(path)
         else:
             _check_packing(path)
+            check_pickles(path)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns about files that it then refuses
                 content = torch.load(path, map_location="cpu", weights_only=True)
