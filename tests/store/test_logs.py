@@ -176,6 +176,20 @@ def test_what_nobody_named_is_read_only_where_it_is_a_plain_file(tmp_path, make)
     assert not (tmp_path / "run.smoothcert").exists()
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "endless"])
+def test_a_log_is_a_plain_file(tmp_path, make):
+    """A pipe would be waited for, and zeros would have no end."""
+    make(tmp_path / "log.tsv")
+    with pytest.raises(InputError, match=r"log\.tsv cannot be read as text .*no plain file"):
+        import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert", sigma=0.5)
+
+
+def test_a_link_to_a_log_is_followed(tmp_path):
+    (tmp_path / "cohen.tsv").write_text(COHEN)
+    (tmp_path / "log.tsv").symlink_to("cohen.tsv")
+    assert len(import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert", sigma=0.5)) == 2
+
+
 def test_logs_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         import_logs([tmp_path / "none.tsv"], tmp_path / "run.smoothcert")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.checks import check_counts
@@ -25,6 +26,7 @@ from smoothcert.store.schema import MOST_SECONDS, Info, InputRecord
 from smoothcert.text import printable
 
 VOTE_COLUMNS = ("idx", "label", "counts")
+LARGEST_LOG = 1 << 30  # bytes
 LARGEST_CONFIG = 1 << 20  # bytes
 DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 
@@ -54,8 +56,8 @@ def import_logs(
 def _read(path: Path) -> tuple[tuple[str, ...], list[list[str]]]:
     """The header and the rows of a tab-separated file, each row as long as the header."""
     try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_plain(path.resolve(), LARGEST_LOG).decode().splitlines()
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: a link that leads to itself
         raise InputError(f"{path} cannot be read as text ({error}): give a tab-separated log.") from None
     if not lines:
         raise InputError(f"{path} is empty: give a tab-separated log.")
@@ -121,8 +123,7 @@ def _import_votes(
         )
     selection, estimation = (first, second) if max(totals[0]) < max(totals[1]) else (second, first)
     phases = {Phase.SELECTION: selection, Phase.ESTIMATION: estimation}
-    for phase, votes in phases.items():
-        check_counts([counts for *_, counts in votes], phase.value)
+    counted = {phase: check_counts([counts for *_, counts in votes], phase.value) for phase, votes in phases.items()}
     if max(label for _, label, _ in selection) >= len(selection[0][2]):
         raise InputError(f"{logs[0]} has a label beyond its {len(selection[0][2])} classes: repair the log.")
     if len(selection[0][2]) != len(estimation[0][2]):
@@ -139,13 +140,17 @@ def _import_votes(
     with new_run(out, plan, _info(logs[0], radii_only=False)) as file:
         for position, (idx, label, _) in enumerate(selection):
             file.add_input(InputRecord(position, idx, label), None)
-            for phase, votes in phases.items():
-                counts = np.array(votes[position][2], dtype=np.int64)
-                classes = counts.nonzero()[0]
-                draws = int(counts.sum())
-                blocks = -(-draws // BLOCK)
-                file.add_votes(Votes(position, phase, 0, blocks, draws, classes, counts[classes], 0.0))
+        file.write_votes(
+            _row(position, phase, counts)
+            for position in range(len(selection))
+            for phase, counts in ((phase, tallies[position]) for phase, tallies in counted.items())
+        )
     return Run(out)
+
+
+def _row(position: int, phase: Phase, counts: NDArray[np.int64]) -> Votes:
+    classes, draws = counts.nonzero()[0], int(counts.sum())
+    return Votes(position, phase, 0, -(-draws // BLOCK), draws, classes, counts[classes], 0.0)
 
 
 def _config(path: Path) -> dict[str, Any]:

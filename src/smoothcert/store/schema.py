@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
@@ -135,7 +134,7 @@ def _shown(value: Any) -> Any:
 
 def pack_input(record: InputRecord, thumbnail: bytes | None) -> tuple[Any, ...]:
     """What is kept of an input as a row of the table, with a checksum."""
-    values = dataclasses.astuple(record)
+    values = (record.position, record.id, record.label, record.digest)
     return (*values, thumbnail, _checksum(values))
 
 
@@ -228,7 +227,7 @@ def unpack_lost(data: bytes) -> NDArray[np.int64]:
 
 def pack_claim(claim: Claim) -> tuple[Any, ...]:
     """A claim as a row of its table, with a checksum."""
-    values = dataclasses.astuple(dataclasses.replace(claim, radius=min(claim.radius, MOST_RADIUS)))
+    values = (claim.position, claim.prediction, min(claim.radius, MOST_RADIUS), claim.n, claim.seconds)
     return (*values, _checksum(values))
 
 
