@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from smoothcert.bounds.comparison import _around, _is_count, comparison_lower
 from smoothcert.bounds.means import betting_lower
-from smoothcert.bounds.ramps import expected, ramps
+from smoothcert.bounds.ramps import _bets_are_better, _variance, expected, ramps
 from smoothcert.bounds.spread import CAP, SHARES, _game, _log_capital, spread_lower
 from smoothcert.sampling.blocks import UNIT
 
@@ -99,6 +100,45 @@ def test_the_chosen_bound_covers_by_simulation(name):
 def test_a_wrong_bound_is_found_out():
     wrong, most = misses(naive, "spiked")
     assert wrong > most
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(("n", "alpha"), [(1_000, 0.001), (10_000, 1e-9)])
+def test_the_estimate_chooses_as_well_as_both_bounds_would(name, n, alpha):
+    """Those of votes like the selection's; a choice between bounds that are alike may be another one."""
+    sampler, _ = SAMPLERS[name]
+    rng = np.random.default_rng(4)
+    before, votes = spread(sampler(rng, (40, 100))), spread(sampler(rng, (40, n)))
+    guess, like, points = _variance(before), before * (n / 100), np.linspace(0, 1, B + 1)
+    bets = spread_lower(like, alpha, guess) > comparison_lower(np.minimum(like @ points, n), n, alpha)
+    both = np.where(bets, spread_lower(votes, alpha, guess), comparison_lower(votes @ points, n, alpha))
+    assert ramps(before, votes, alpha).mean() == pytest.approx(both.mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [1 - 1e-9, 0.3, 1e-9, 1e-300])
+@pytest.mark.parametrize("n", [1.0, 40.0, 2e9])
+def test_every_selection_gets_a_choice(n, alpha):
+    """Also with votes that are all nothing, or all whole; and it does not depend on who is chosen for beside."""
+    votes = 100 * np.concatenate([np.eye(B + 1), np.random.default_rng(5).dirichlet(np.full(B + 1, 0.1), 100)])
+    guess, each = _variance(votes), np.full(len(votes), n)
+    with np.errstate(all="raise", under="ignore"):
+        chosen = _bets_are_better(votes, guess, each, alpha)
+    alone = [_bets_are_better(votes[i : i + 1], guess[i : i + 1], each[:1], alpha)[0] for i in range(len(votes))]
+    assert not chosen[[0, B]].any()
+    assert np.array_equal(chosen, alone)
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.001, 1e-9, 1e-300])
+@pytest.mark.parametrize("n", [1, 10, 1000, 2_000_000_000])
+def test_the_count_is_looked_for_where_it_is(n, alpha):
+    """And nearly always among so few that finding it takes few steps."""
+    rng = np.random.default_rng(6)
+    p = np.concatenate([rng.random(200), 1 - 10 ** -rng.uniform(0, 10, 200), 10 ** -rng.uniform(0, 10, 200)])
+    size, level = np.full(p.shape, float(n)), np.full(p.shape, alpha)
+    low, high = _around(p, size, level)
+    assert _is_count(low, p, size, level).all()
+    assert not _is_count(high + 1, p, size, level)[high < n].any()
+    assert np.mean(high - low <= 4 + special.ndtri(alpha) ** 2 / 3) > 0.99
 
 
 def test_two_points_are_covered_exactly_with_the_choice():

@@ -102,6 +102,26 @@ def test_many_rivals_of_margin_votes_are_read_in_time(patient, tmp_path):
     assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is None
 
 
+@pytest.mark.parametrize(("point", "draws"), [(8, 10_000), (16, 2_000_000_000)])
+def test_rivals_who_are_nearly_alike_are_read_in_time(patient, tmp_path, point, draws):
+    """Neither a look nor the next tells their bounds apart, nor which of two bounds is better for them."""
+    classes, own = 150_000, np.arange(150_000)
+    classifier = Classifier(sigma=0.5, num_classes=classes, votes=Margins(1.0))
+    plan = Plan(classifier, Question(n0=100, draws=FixedN(draws, "ramps")), Setting(), Selection(total=1))
+    weights = draws * WEIGHT // 4 + np.random.default_rng(0).integers(0, 100, classes)
+    points, weights[0] = np.where(own == 0, POINTS // 2, point), draws * WEIGHT
+    whole = Spread(own[:1], own[:1], np.array([POINTS // 2]), np.array([100 * WEIGHT]))
+    besides = (Phase.SELECTION, 100, whole), (Phase.ESTIMATION, draws, Spread(0 * own, own, points, weights))
+    with new_run(tmp_path / "run", plan, Info("", "", "", "", None)) as file:
+        file.add_input(InputRecord(0, "0", 0), None)
+        file.write_votes(
+            Votes(0, phase, 0, n // 100, n, own[:1], np.array([n]), 0.0, beside) for phase, n, beside in besides
+        )
+    content = (tmp_path / "run").read_bytes()
+    assert len(content) < 1 << 22
+    assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is None
+
+
 def of_labels(path, estimations):
     """A run of label votes of three classes."""
     n, most = int(estimations[0].sum()), np.arange(3)

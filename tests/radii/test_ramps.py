@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothcert.bounds.comparison import comparison_lower
-from smoothcert.bounds.ramps import _variance, ramps, reach
+from smoothcert.bounds.ramps import _bets_are_better, _variance, ramps, reach
 from smoothcert.bounds.spread import spread_lower
 from smoothcert.radii.pair import DISTRIBUTION_ERROR, distribution
 from smoothcert.radii.ramps import LeastRadii, ramp_radius
@@ -28,10 +28,9 @@ def sample(rng, rows, draws):
 
 
 def in_full(selection, estimation, alpha):
-    """The bound of every row, by the values of both bounds on votes like those of the selection."""
+    """The bound of every row, both being computed."""
     n, guess = estimation.sum(axis=1), _variance(selection)
-    like = selection * (n / selection.sum(axis=1))[:, None]
-    bets = spread_lower(like, alpha, guess) > comparison_lower(np.minimum(like @ POINTS, n), n, alpha)
+    bets = _bets_are_better(selection, guess, n, alpha)
     by_bets, by_comparison = spread_lower(estimation, alpha, guess), comparison_lower(estimation @ POINTS, n, alpha)
     return np.where(bets, by_bets, by_comparison)
 

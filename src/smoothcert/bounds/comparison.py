@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
@@ -59,18 +61,37 @@ def comparison_reaches(p: ArrayLike, total: ArrayLike, n: ArrayLike, alpha: Arra
     >>> [bool(comparison_reaches(p, 990, 1000, 0.001)) for p in (0.97533, 0.97534)]
     [True, False]
     """
-    s, n, a = _checked(total, n, alpha)
-    p = np.broadcast_to(np.asarray(p, dtype=np.float64), s.shape)
-    low, high = np.zeros(s.shape), n
+    s, draws, level = _checked(total, n, alpha)
+    asked = np.stack([np.broadcast_to(np.asarray(p, dtype=np.float64), s.shape), draws, level]).reshape(3, -1)
+    (each, size, a), row = np.unique(asked, axis=1, return_inverse=True)  # mostly only the sums differ
+    row = row.reshape(s.shape)
+    low, high = _around(each, size, a)
     while np.any(low < high):
         k = np.ceil((low + high) / 2)
-        fits = special.betainc(np.maximum(k, 1.0), n - k + 1, p) >= a
+        fits = _is_count(k, each, size, a)
         low, high = np.where(fits, k, low), np.where(fits, high, np.maximum(k - 1, low))
-    reached, sure = (_rejected(each, low, s, n, a) for each in (p, np.minimum(p + 2.0**-HALVINGS, 1.0)))
+    ends = each, np.minimum(each + 2.0**-HALVINGS, 1.0)
+    reached, sure = (_rejected(end, low, s, size, a, row) for end in ends)
     some = reached & ~sure  # no step is longer than that
-    first = _next_step(p[some], low[some], n[some], a[some])
-    reached[some] = _rejected(first, low[some], s[some], n[some], a[some])
+    at, cell = np.unique(row[some], return_inverse=True)
+    first = _next_step(each[at], low[at], size[at], a[at])
+    reached[some] = _rejected(first, low[at], s[some], size[at], a[at], cell)
     return reached
+
+
+def _around(p: Floats, n: Floats, a: Floats) -> tuple[Floats, Floats]:
+    """Counts between which the largest is with `P(B ≥ k) ≥ α`. A normal count, corrected for its skewness, mostly is
+    off by no more than is allowed for; where it is off by more, all counts."""
+    z = -special.ndtri(a)
+    k = np.rint(n * p + z * np.sqrt(n * p * (1 - p)) + (1 - 2 * p) * (z**2 - 1) / 6)
+    off = 1 + np.ceil(z**2 / 6)
+    low, above = np.clip(k - off, 0.0, n), np.clip(k + off + 1, 0.0, n)
+    return np.where(_is_count(low, p, n, a), low, 0.0), np.where(_is_count(above, p, n, a), n, above - 1)
+
+
+def _is_count(k: Floats, p: Floats, n: Floats, a: Floats) -> NDArray[np.bool_]:
+    """Is `P(B ≥ k) ≥ α`, or k nothing?"""
+    return np.asarray((special.betainc(np.maximum(k, 1.0), n - k + 1, p) >= a) | (k < 1))
 
 
 def _fits(k: Floats, s: Floats, n: Floats, a: Floats) -> NDArray[np.bool_]:
@@ -92,19 +113,19 @@ def _cell(k: Floats, n: Floats, a: Floats) -> tuple[Floats, Floats]:
     return clopper_pearson_lower(k, n, a), clopper_pearson_lower(np.minimum(k + 1, n), n, a)
 
 
-def _rejected(p: Floats, k: Floats, s: Floats, n: Floats, a: Floats) -> NDArray[np.bool_]:
-    """Is p rejected by k or by k + 1?"""
-    by_end = [_risk(np.maximum(end, 1.0), s, n, p) <= a for end in (k, np.minimum(k + 1, n))]
+def _rejected(p: Floats, k: Floats, s: Floats, n: Floats, a: Floats, row: Any = ...) -> NDArray[np.bool_]:
+    """Is p rejected by k or by k + 1? Of each sum they are those in the row that is named, if any is."""
+    by_end = [_risk(np.maximum(end, 1.0), s, n, p, row) <= a[row] for end in (k, np.minimum(k + 1, n))]
     return np.asarray(by_end[0] | by_end[1])
 
 
-def _risk(k: Floats, s: Floats, n: Floats, p: Floats) -> Floats:
+def _risk(k: Floats, s: Floats, n: Floats, p: Floats, row: Any = ...) -> Floats:
     """`E(B − t)₊ / (s − t)` for `t = k − 1`, which is `(P(B ≥ k) (np − t) + k (1 − p) P(B = k)) / (s − t)`; 1 where t
     is not below s."""
     log_mass = special.xlogy(k, p) + special.xlog1py(n - k, -p) - np.log1p(n) - special.betaln(k + 1, n - k + 1)
     tail = special.betainc(k, n - k + 1, p)
-    above = tail * (n * p - k + 1) + k * (1 - p) * np.exp(log_mass)
-    room = s - k + 1
+    above = np.asarray(tail * (n * p - k + 1) + k * (1 - p) * np.exp(log_mass))[row]
+    room = s - k[row] + 1
     return np.asarray(np.divide(above, room, out=np.ones_like(above), where=room > 0))
 
 

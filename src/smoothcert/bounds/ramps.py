@@ -12,9 +12,11 @@ from scipy import special
 
 from smoothcert.bounds.comparison import comparison_lower, comparison_reaches
 from smoothcert.bounds.soft import cautious
-from smoothcert.bounds.spread import CAP, HALVINGS, spread_lower, spread_reaches
+from smoothcert.bounds.spread import CAP, HALVINGS, SHARES, STAKES, spread_lower, spread_reaches
 
 Floats = NDArray[np.float64]
+LEAST = 2.0**-HALVINGS
+"""The least mean that bets prove."""
 
 
 def ramps(selection: Floats, estimation: Floats, alpha: float) -> Floats:
@@ -28,15 +30,12 @@ def ramps(selection: Floats, estimation: Floats, alpha: float) -> Floats:
 
 
 def reach(p: Floats, selection: Floats, estimation: Floats, alpha: float) -> NDArray[np.bool_]:
-    """Is `ramps` at least p, which is positive? One look at each of the two bounds instead of a search; which one it
-    is has to be known only where they disagree."""
+    """Is `ramps` at least p, which is positive? One look at the bound that was chosen instead of a search."""
     n, guess = estimation.sum(axis=-1), _variance(selection)
-    bets = spread_reaches(p, estimation, alpha, guess)
-    comparison = comparison_reaches(p, _total(estimation), n, alpha)
-    apart = bets != comparison
-    better = _bets_are_better(selection[apart], guess[apart], n[apart], alpha)
-    bets[apart] = np.where(better, bets[apart], comparison[apart])
-    return bets
+    bets, reached = _bets_are_better(selection, guess, n, alpha), np.empty(n.shape, dtype=bool)
+    reached[bets] = spread_reaches(p[bets], estimation[bets], alpha, guess[bets])
+    reached[~bets] = comparison_reaches(p[~bets], _total(estimation[~bets]), n[~bets], alpha)
+    return reached
 
 
 def expected(selection: Floats, n: int, alpha: float) -> Floats:
@@ -47,24 +46,24 @@ def expected(selection: Floats, n: int, alpha: float) -> Floats:
 
 
 def _bets_are_better(selection: Floats, guess: Floats, n: Floats, alpha: float) -> NDArray[np.bool_]:
-    """Would bets make more than the comparison of so many votes like those of the selection?
+    """Would bets make more than the comparison of so many votes like those of the selection? An estimate of both, since
+    everybody is asked: whoever makes up votes can have nobody's clear.
 
-    Mostly only one of them reaches a point that is likely to lie between them: bets lose about `√(2 log(1/α) v/n)` and
-    the comparison, which is at most e times a binomial's tail, about `Φ⁻¹(1 − α/e) √(p(1 − p)/n)`; of whole votes they
-    lose `log(1/α)/n`, over CAP and as it is. Where that does not tell, the comparison is asked whether it reaches what
-    bets make.
+    With mean x and `g(m) = E log(1 + λ(X − m))` the largest share a of the capital, which bets λ, wins 1/α where
+    `n g(m) ≥ log(1/aα)`; near x, g is about `g(x) + λ(x − m)`. The comparison rejects what is so far from x: of votes
+    that vary, m with `n KL(x, m) ≥ c²/2`, since in the limit it is the mean of the worst α of a normal, `c = φ(z_α)/α`,
+    that n deviates by; of votes that are all whole, m with `n KL(1, m) = n log(1/m) ≥ log(1/α)`. Between the two there
+    are as many steps as the sum has variance.
     """
-    like = _like(selection, n)
-    total = np.minimum(_total(like), n)
-    mean, each = total / n, np.log(1 / alpha) / n
-    lost_by_bets = np.sqrt(2 * each * guess) + each / CAP
-    lost_by_comparison = -special.ndtri(alpha / np.e) * np.sqrt(mean * (1 - mean) / n) + each
-    between = np.clip(mean - (lost_by_bets + lost_by_comparison) / 2, 2.0**-HALVINGS, 1.0)
-    bets = spread_reaches(between, like, alpha, guess)
-    same = bets == comparison_reaches(between, total, n, alpha)
-    by_bets = spread_lower(like[same], alpha, guess[same])
-    bets[same] = (by_bets > 0) & ~comparison_reaches(by_bets, total[same], n[same], alpha)
-    return bets
+    x, goal, main = _total(selection) / selection.sum(axis=-1), np.log(1 / alpha), SHARES.argmax()
+    bet = np.minimum(STAKES[main] * np.sqrt(2 * goal / (n * guess)), CAP / np.maximum(x, LEAST))[..., None]
+    won = (selection * np.log1p(bet * (_points(selection) - x[..., None]))).sum(axis=-1) / selection.sum(axis=-1)
+    m = x - ((goal - np.log(SHARES[main])) / n - won) / bet[..., 0]
+    normal = np.exp(2 * goal - special.ndtri(alpha) ** 2) / (4 * np.pi)
+    needed = normal + (goal - normal) / (1 + n * x * (1 - x))
+    known = np.clip(m, LEAST, 1.0)
+    apart = special.rel_entr(x, known) + special.rel_entr(1 - x, 1 - known)
+    return np.asarray((m > LEAST) & (n * apart < needed))
 
 
 def _like(selection: Floats, n: Floats) -> Floats:

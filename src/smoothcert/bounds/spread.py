@@ -69,8 +69,9 @@ def _game(weights: ArrayLike, alpha: ArrayLike, variance_guess: ArrayLike) -> tu
 
 
 def _log_capital(weights: Floats, stakes: Floats, m: Floats) -> Floats:
-    """The logarithm of what all shares of the capital end as."""
-    points = np.linspace(0.0, 1.0, weights.shape[-1])
+    """The logarithm of what all shares of the capital end as. One after the other: that takes less memory, and time."""
+    above = np.linspace(0.0, 1.0, weights.shape[-1]) - m[..., None]
     bets = np.minimum(stakes, CAP / m[..., None])
-    ends = np.log1p(bets[..., None] * (points - m[..., None])[..., None, :]) @ weights[..., None]
-    return np.asarray(np.logaddexp.reduce(np.log(SHARES) + ends[..., 0], axis=-1))
+    won = (np.log1p(bet[..., None] * above)[..., None, :] @ weights[..., None] for bet in np.moveaxis(bets, -1, 0))
+    ends = np.stack([end[..., 0, 0] for end in won], axis=-1)
+    return np.asarray(np.logaddexp.reduce(np.log(SHARES) + ends, axis=-1))

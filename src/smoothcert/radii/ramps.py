@@ -18,6 +18,9 @@ Ints = NDArray[np.int64]
 FLATTEST, STEEPEST = 1e-12, 1e12
 """Lσ for which the exact radius is known to all digits; a flatter vote is as flat as this, a steeper one jumps."""
 
+FEW = 256
+"""Rivals. Bounds of one in so many take less than asking all of them."""
+
 ALMOST = 1 - 1e-9
 """A mean vote that is whole is taken for this where a radius is predicted."""
 
@@ -104,7 +107,7 @@ def _known(sigma: float, lipschitz: Floats) -> Floats:
 
 
 def _some_of_each(inputs: Ints, many: int, chance: Generator) -> NDArray[np.bool_]:
-    """The first row of each input, which ascend, and others by chance, about that many in all."""
+    """The first row of each input, which ascend, and others by chance: about that many in all, and one in FEW."""
     first = np.diff(inputs, prepend=-1) != 0
     size = np.bincount(inputs)[inputs]
-    return np.asarray(first | (chance.random(len(inputs)) * size < many - 1))
+    return np.asarray(first | (chance.random(len(inputs)) < (many - 1) / size + 1 / FEW))
