@@ -126,9 +126,9 @@ def _closest(run: Run) -> list[list[int]] | None:
 
 def top_probability(run: Run) -> NDArray[np.float64]:
     """Of each input that was drawn at, the share of its estimation draws that voted for the class with most votes."""
-    counts = run.tally.estimations
-    drawn = counts[counts.any(axis=1)]
-    share: NDArray[np.float64] = drawn.max(axis=1) / drawn.sum(axis=1)
+    counts = run.tally.estimations  # as many as memory may just hold: they are not copied
+    draws, drawn = counts.sum(axis=1), counts.any(axis=1)
+    share: NDArray[np.float64] = counts.max(axis=1)[drawn] / draws[drawn]
     return share
 
 
