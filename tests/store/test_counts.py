@@ -225,21 +225,21 @@ def followed_by(votes, *classes):
 
 @pytest.fixture
 def labels(tmp_path):
-    """A run of label votes; their bounds by pairwise take a hundredth of a second or so."""
+    """A run of label votes."""
     certify(tmp_path / "labels.smoothcert", votes=Labels(), n=100)
     return tmp_path / "labels.smoothcert"
 
 
-def test_long_work_is_refused_before_it_is_begun(labels, caplog):
-    hasty = open_run(labels, patience=0)
+def test_long_work_is_refused(labels):
+    hasty, patient = open_run(labels, patience=0), open_run(labels, patience=float("inf"))
     refusal = (
-        r"by pairwise of 12 inputs take about 1 seconds of a processor: allow them with `patience` 1, or recertify by"
+        r"by pairwise of 12 inputs take about \d+ seconds? of a processor: allow them with a `patience` of \d+, or"
     )
     with pytest.raises(InputError, match=refusal):
         hasty.certificates()
-    assert "by pairwise of 12 inputs take about 1 seconds" in hasty._repr_html_()
+    assert "by pairwise of 12 inputs take about" in hasty._repr_html_()
     assert len(hasty.certificates("union")) == 12
-    assert open_run(labels, patience=1).certificates() == open_run(labels).certificates()
+    assert patient.certificates() == open_run(labels).certificates()
 
 
 def test_what_takes_long_beside_the_declared_method_is_left_out(labels, tmp_path, caplog):

@@ -83,11 +83,6 @@ def pairwise_margin(n1: ArrayLike, nj: ArrayLike, n: ArrayLike, alpha: ArrayLike
     return np.array([margins[row] for row in rows]).reshape(x.shape)
 
 
-def seconds(n: int) -> float:
-    """About how long a processor takes for one pair: 15 ms at n = 10 000, 60 at 100 000, 250 at a million."""
-    return 0.015 * (n / 10_000) ** 0.6 if n <= MOST else 1e-5
-
-
 def _margins(rows: list[tuple[int, int, int, float]]) -> dict[tuple[int, int, int, float], float]:
     """The bound of each row. Nearly all the time is spent in array functions, which let other threads run."""
     if len(rows) == 1:

@@ -28,7 +28,8 @@ Estimated = Annotated[
     typer.Option("--estimated", help="Also what rests on an estimated Lipschitz constant: that is no proof."),
 ]
 Patience = Annotated[
-    float, typer.Option(help="Seconds of a processor that bounds may take; what would take longer is refused at once.")
+    float,
+    typer.Option(help="Seconds of a processor that bounds may take; what takes longer is refused after about one."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
 Resize = Annotated[int | None, typer.Option(help="Resize images: length of the shorter side.")]

@@ -20,8 +20,8 @@ def run_html(run: Run) -> str:
         f"{escape(printable(str(run.path)))}: {len(run):,} of {counted(plan.selection.total, 'input')}, "
         f"{plan.classifier.sigma_in_words}"
     )
-    if not len(run) or run.too_long():
-        return f"<div>{title}</div><div>{escape(run.too_long())}</div>"
+    if not len(run) or (said := run.too_long()):
+        return f"<div>{title}</div><div>{escape(said) if len(run) else ''}</div>"
     certificates = run.certificates()
     won = certified_radii(certificates, run.labels)
     summary = summary_at(usual_radii(max(won.max(), 0.0), COLUMNS), won, certificates)

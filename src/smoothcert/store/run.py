@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds.method import candidates, split
-from smoothcert.bounds.pairwise import seconds
+from smoothcert.bounds.method import candidates
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
-from smoothcert.checks import check_level
+from smoothcert.checks import check_level, less_error
 from smoothcert.errors import InputError, RunError
 from smoothcert.plan import SHARES, Plan, Slopes, Tally
 from smoothcert.sampling.blocks import Claim
@@ -22,6 +20,7 @@ from smoothcert.sampling.identity import Identity
 from smoothcert.store.counts import check_size
 from smoothcert.store.file import RunFile
 from smoothcert.store.opening import damaged
+from smoothcert.store.patience import PATIENCE, wait_for
 from smoothcert.store.schema import Info, InputRecord
 from smoothcert.summary import Accuracies
 from smoothcert.text import counted
@@ -30,16 +29,13 @@ if TYPE_CHECKING:
     import pandas
 
 logger = logging.getLogger(__name__)
-PATIENCE = 10.0
-"""Seconds of a processor that bounds may take unless more are allowed."""
-
 RADII_ONLY = "was imported from a log that holds radii and no votes"
 
 
 class Run:
     """A stored run, read without its model. Inputs whose draws are not complete are left out until they are.
 
-    Bounds that would take more than `patience` seconds of a processor are refused before they are begun.
+    Bounds that take more than `patience` seconds of a processor are refused, after about one.
     """
 
     def __init__(self, path: str | Path, *, patience: float = PATIENCE) -> None:
@@ -210,10 +206,8 @@ class Run:
             if plan.question.draws.final:
                 raise InputError(f"{self.path} {error}, so certify again into a new file.") from None
             raise
-        if said := self.too_long(method):
+        if said := self.too_long(method, alpha):
             raise InputError(said)
-        if (wait := self._wait_for(method)) > PATIENCE:
-            logger.info("bounding by %s: about %d seconds of a processor", method, wait)
         slopes = None if plain or question.lipschitz is None else self._slopes(estimated)
         if estimated and (slopes is None or not plan.estimates):
             raise InputError(f"{self.path} has no estimates for {method}: certify with `lipschitz` local for them.")
@@ -227,23 +221,19 @@ class Run:
             engine=plan.setting.engine if isinstance(plan.setting.engine, Identity) else None,
         )
 
-    def too_long(self, method: str | None = None) -> str:
-        """What to do where the bounds would take longer than `patience`."""
-        method = method or self.plan.question.method
-        wait = self._wait_for(method)
-        if wait <= self.patience:
+    def too_long(self, method: str | None = None, alpha: float | None = None) -> str:
+        """What to do where the bounds take longer than `patience`; they are kept where they do not."""
+        question = self.plan.question
+        if (method or question.method) != "pairwise":
+            return ""
+        level = less_error(question.alpha if alpha is None else alpha, self.plan.noise_error)
+        wait = wait_for(self.tally, level, self.patience)
+        if wait is None:
             return ""
         return (
-            f"bounds by {method} of {counted(len(self), 'input')} take about {wait:,} seconds of a processor: "
-            f"allow them with `patience` {wait}, or recertify by union in a moment."
+            f"bounds by pairwise of {counted(len(self), 'input')} take about {counted(wait, 'second')} of a processor: "
+            f"allow them with a `patience` of {wait + wait // 2 + 1}, or recertify by union in a moment."
         )
-
-    def _wait_for(self, method: str) -> int:
-        """About how many seconds the bounds take: many by pairwise, a moment by all others."""
-        if method != "pairwise":
-            return 0
-        pairs = np.stack(split(self.tally.selections, self.tally.estimations), axis=1)
-        return math.ceil(len(np.unique(pairs, axis=0)) * seconds(self.plan.question.draws.most))
 
     def _slopes(self, estimated: bool) -> Slopes | None:
         """How steep the scores are near each input."""
