@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-# Three processes share the tests, since many wait for others that they start; each computes on one thread.
-PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadgroup
+# Four processes share the tests, since many wait for others that they start; each computes on one thread.
+PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadgroup
 test test-slow test-matrix: export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test test-slow test-matrix lint bench docs dist clean

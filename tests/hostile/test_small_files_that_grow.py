@@ -80,6 +80,7 @@ def spread(rivals, draws):
     return Spread(np.zeros_like(own), own, points, weights)
 
 
+@pytest.mark.slow
 def test_many_rivals_of_margin_votes_are_read_in_time(patient, tmp_path):
     """As many as the file has room for, in one of many rows that are added up."""
     blocks = 2_000
@@ -102,7 +103,7 @@ def test_many_rivals_of_margin_votes_are_read_in_time(patient, tmp_path):
     assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is None
 
 
-@pytest.mark.parametrize(("point", "draws"), [(8, 10_000), (16, 2_000_000_000)])
+@pytest.mark.parametrize(("point", "draws"), [(8, 10_000), pytest.param(16, 2_000_000_000, marks=pytest.mark.slow)])
 def test_rivals_who_are_nearly_alike_are_read_in_time(patient, tmp_path, point, draws):
     """Neither a look nor the next tells their bounds apart, nor which of two bounds is better for them."""
     classes, own = 150_000, np.arange(150_000)
@@ -141,6 +142,7 @@ def of_labels(path, estimations):
     return path.read_bytes()
 
 
+@pytest.mark.slow
 def test_bounds_that_take_hours_are_refused_in_time(patient, tmp_path):
     """As many pairs of the slowest kind as the file has room for."""
     shares = np.random.default_rng(0).dirichlet([3, 2, 1], 10_000)
