@@ -460,7 +460,10 @@ SPREAD = {
 }
 
 
-@pytest.mark.parametrize("p", SPREAD.values(), ids=SPREAD.keys())
+@pytest.mark.parametrize(
+    "p",
+    [pytest.param(p, id=name, marks=[pytest.mark.slow] * ("stands out" in name)) for name, p in SPREAD.items()],
+)
 def test_false_claims_among_many_classes_are_no_more_frequent_than_alpha(p: Floats) -> None:
     """20 000 samples of n = 10 000; a claim grows with N_1, so for each rival count the false ones start at one N_1."""
     n, alpha, samples = 10_000, 0.05, 20_000

@@ -223,7 +223,8 @@ def test_a_dry_run_says_what_it_will_cost_and_leaves_nothing(folder):
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_and_going_on(folder, stop):
     """Interrupted twice, the run ends with the votes of one that was never stopped, from its first seed."""
     command = ("certify", "mine:slow", "data.npz", "--sigma", "0.25", "--n", "2000", "--batch", "50")

@@ -41,6 +41,7 @@ def test_a_layer_that_shrinks_has_no_share(tmp_path, monkeypatch):
     assert "-" not in text.split("Constant of")[0].replace("─", "")
 
 
+@pytest.mark.slow
 def test_a_design_that_knows_its_bound_is_looked_into():
     text = run("liresnet", "--shape", "3,32,32", "--device", "cpu")
     assert "the design's own" in text

@@ -16,38 +16,43 @@ from smoothcert.experiments import CLAIMS
 gap, lipschitz_table = (import_module(f"smoothcert.experiments.{name}") for name in ("gap", "lipschitz_table"))
 
 
-SLOW = "linear-product"  # `tests/lipschitz/test_product.py` has its numbers
+QUICK = ("radii", "confidence", "lipschitz-table", "counter-example")
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What the command wrote, by claim, and its output folder."""
     out = tmp_path_factory.mktemp("reproduction")
-    for claim in CLAIMS.keys() - {SLOW}:
-        result = CliRunner().invoke(app, ["reproduce", claim, "--scale", "smoke", "--out", str(out)])
+    return written(out, *([claim] for claim in QUICK))
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("reproduction"), ["--all"])
+
+
+def written(out, *calls):
+    for call in calls:
+        result = CliRunner().invoke(app, ["reproduce", *call, "--scale", "smoke", "--out", str(out)])
         assert result.exit_code == 0, result.output
     return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")} | {"out": out}
 
 
 @pytest.mark.slow
-def test_all_claims_by_one_command(found, tmp_path):
-    result = CliRunner().invoke(app, ["reproduce", "--all", "--scale", "smoke", "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
-    written = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    assert written.keys() == set(CLAIMS)
-    assert written["radii"]["radii"] == found["radii"]["radii"]
-    assert written[SLOW]["true"] == pytest.approx(8.5e-27, rel=2e-3)
-    assert written[SLOW]["product"]["fourier"] == pytest.approx(2.681e5, rel=3e-4)
-
-
-def test_every_claim_is_written_with_its_setting(found):
-    for claim in CLAIMS.keys() - {SLOW}:
-        assert found[claim]["claim"] == claim
-        assert found[claim]["scale"] == "smoke"
-        assert {"seed", "date", "machine"} <= found[claim].keys()
+def test_every_claim_is_written_with_its_setting(everything):
+    for claim in CLAIMS:
+        assert everything[claim]["claim"] == claim
+        assert everything[claim]["scale"] == "smoke"
+        assert {"seed", "date", "machine"} <= everything[claim].keys()
     for claim in ("radii", "confidence", "gap"):
-        assert (found["out"] / f"{claim}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (found["out"] / f"{claim}.svg").read_text()
+        assert (everything["out"] / f"{claim}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (everything["out"] / f"{claim}.svg").read_text()
+
+
+@pytest.mark.slow
+def test_the_linear_network_of_the_appendix(everything):
+    assert everything["linear-product"]["true"] == pytest.approx(8.5e-27, rel=2e-3)
+    assert everything["linear-product"]["product"]["fourier"] == pytest.approx(2.681e5, rel=3e-4)
 
 
 def test_the_radii_of_figure_two(found):
@@ -65,8 +70,9 @@ def test_the_whole_level_on_one_pair_proves_more_than_bonferroni(found):
     assert sum(panel["buckets"].values()) == panel["inputs"]
 
 
-def test_a_proved_constant_closes_part_of_the_gap(found):
-    gap = found["gap"]
+@pytest.mark.slow
+def test_a_proved_constant_closes_part_of_the_gap(everything):
+    gap = everything["gap"]
     average = gap["average_radius"]
     assert average["no noise"] == average[gap["best_proved_lipschitz"]] > 1.3 * average["duels"]
     assert gap["best_over_duels"] == pytest.approx(average["no noise"] / average["duels"])
@@ -76,9 +82,10 @@ def test_a_proved_constant_closes_part_of_the_gap(found):
     assert 4.0 in [pytest.approx(row["share_constant_proved"]) for row in gap["temperatures"]]
 
 
-def test_no_attack_on_the_network_finds_what_was_proved_not_to_be_there(found):
+@pytest.mark.slow
+def test_no_attack_on_the_network_finds_what_was_proved_not_to_be_there(everything):
     """Also at ε = 0, where it is accuracy."""
-    gap = found["gap"]
+    gap = everything["gap"]
     assert gap["eps"][0] == 0.0
     proved, left = gap["certified_accuracy"]["no noise"], gap["accuracy_under_attack"]["PGD, network"]
     assert all(p <= share for p, share in zip(proved, left, strict=True))
@@ -103,14 +110,17 @@ def _refuse(*_, **__):
     raise AssertionError("it was computed before")
 
 
-@pytest.mark.parametrize(
-    ("claim", "module", "names"),
-    [
-        ("lipschitz-table", lipschitz_table, ("local", "product")),
-        ("gap", gap, ("pgd", "smoothed_pgd", "draw_scores", "local_constants")),
-    ],
-)
-def test_what_was_done_is_kept(found, monkeypatch, claim, module, names):
+def test_a_table_that_was_done_is_kept(found, monkeypatch):
+    assert_nothing_is_done_again(found, "lipschitz-table", lipschitz_table, ("local", "product"), monkeypatch)
+
+
+@pytest.mark.slow
+def test_a_gap_that_was_measured_is_kept(everything, monkeypatch):
+    names = ("pgd", "smoothed_pgd", "draw_scores", "local_constants")
+    assert_nothing_is_done_again(everything, "gap", gap, names, monkeypatch)
+
+
+def assert_nothing_is_done_again(found, claim, module, names, monkeypatch):
     for name in names:
         monkeypatch.setattr(module, name, _refuse)
     result = CliRunner().invoke(app, ["reproduce", claim, "--out", str(found["out"])])

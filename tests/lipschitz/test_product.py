@@ -341,7 +341,7 @@ def test_no_jacobian_exceeds_the_bound(name):
     assert max(norms) >= bound / 12  # and the bound is not an empty one
 
 
-@pytest.mark.parametrize("model", ["cifar_resnet20", "cifar_small"])
+@pytest.mark.parametrize("model", [pytest.param("cifar_resnet20", marks=pytest.mark.slow), "cifar_small"])
 def test_the_built_in_networks_are_covered(model):
     from smoothcert import models
 

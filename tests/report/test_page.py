@@ -131,6 +131,7 @@ def test_a_wrong_call_says_what_to_do_and_writes_nothing(squares, tmp_path, chan
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_what_was_given_up_before_any_estimation_is_in_no_distribution(tmp_path):
     smoothed = SmoothedClassifier(nearest, sigma=0.25, num_classes=4, batch=100, seed=0)
     run = smoothed.certify_dataset(Squares(), out=tmp_path / "run", radii=[0.9])

@@ -414,6 +414,7 @@ def test_auto_passes_over_what_computes_something_else():
     assert "folded" not in name_of(chosen.engine.identity)
 
 
+@pytest.mark.slow
 def test_integers_are_never_taken_and_told_where_they_would_be_far_faster(module, monkeypatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(choice, "FASTER", 0.0)

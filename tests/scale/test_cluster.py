@@ -237,6 +237,7 @@ def test_workers_that_differ_are_refused(nodes):
             list(run)
 
 
+@pytest.mark.slow
 def test_the_command_line_with_workers_of_its_own(tmp_path):
     """One process more, and the same certificates; nothing of Ray's is on the screen."""
     command = [sys.executable, "-m", "smoothcert", "certify", "digits_cnn", "digits", "--sigma", "0.25"]
