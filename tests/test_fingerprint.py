@@ -8,6 +8,8 @@ import functools
 import importlib.util
 import io
 import logging
+import os
+import subprocess
 import sys
 import types
 
@@ -351,6 +353,13 @@ def partial_with(factor):
     return made
 
 
+def executed(factor):
+    """A class whose module is that of Python's own."""
+    defined = {}
+    exec(f"class Made:\n    def __call__(self, batch):\n        return {factor} * batch\n", defined)
+    return defined["Made"]
+
+
 def variadic(batch, *rest):
     return rest
 
@@ -370,16 +379,43 @@ def listed(batch, rest):
         (holding(Shown(1.0)), holding(Shown(2.0))),
         (holding(applied(1.0)), holding(applied(2.0))),
         (holding(partial_with(1.0)), holding(partial_with(2.0))),
+        (torch.no_grad()(callable_with(W)), torch.no_grad()(callable_with(W + 1))),
+        (holding(W.dot), holding((W + 1).dot)),
+        (holding(np.add.reduce), holding(np.multiply.reduce)),
+        (holding(executed(1.0)), holding(executed(2.0))),
         (holding(slice(torch.zeros(2000))), holding(slice(torch.eye(2000)[1000]))),
     ],
     ids=[
         *("names of parameters", "kinds of parameters", "wraps", "class method", "a class's attribute", "repr"),
-        *("kind of partial", "attribute of a partial", "slice"),
+        *("kind of partial", "attribute of a partial", "what torch wraps", "method of an array", "of a function"),
+        *("class of no file", "slice"),
     ],
 )
 def test_code_that_hides_behind_the_same_instructions_or_another_name(one, other):
     assert of(one) == of(one)
     assert of(one) != of(other)
+
+
+SAME = """
+import pathlib, torch
+from smoothcert.certification.fingerprint import fingerprint_of
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
+scripted, compiled = torch.jit.script(net), torch.compile(net)
+held = {pathlib.Path("a"), pathlib.Path("b")}, torch.ones(2, dtype=torch.complex64).conj()
+print(*(fingerprint_of(lambda batch, kept=kept: kept, (4,)) for kept in (scripted, compiled, held)))
+"""
+
+
+def test_another_process_finds_the_same():
+    """Sets have another order there."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", SAME], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "123"
+    }
+    assert len(found) == 1
 
 
 def test_a_function_that_numpy_hides_is_said(caplog):

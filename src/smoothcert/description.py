@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, time, timedelta
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
@@ -34,17 +34,23 @@ BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME")
 MANGLED = re.compile(rb"___torch_mangle_\d+\.")
 """What torch puts into the name of a scripted class that it meets again."""
 
+CONSTANT = re.compile(rb"^  \w+ : Final\[.*\n", re.MULTILINE)
 COMPILER = "_dynamo"
 """How the names begin of what torch's compiler notes at tensors."""
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+HOOKS = ("forward_hooks", "forward_pre_hooks")
 ATOMS = (bool, int, float, complex, str, bytes)
 ABOUT = (
     *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__parameters__"),
     *("__orig_bases__", "__dataclass_fields__", "__dataclass_params__", "__firstlineno__", "__static_attributes__"),
 )
 """What a class keeps of how it was written: no part of what it computes."""
+
+WRITTEN = (
+    *("__init__", "__new__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__"),
+    *("__setattr__", "__delattr__"),
+)
+"""What Python writes for data classes and named tuples."""
 
 
 class Description:
@@ -119,7 +125,7 @@ class Description:
             self.add(value)
 
     def _add_buffer(self, value: Any) -> None:
-        self._write(getattr(value, "typecode", ""))
+        self._write(getattr(value, "typecode", getattr(value, "format", "")))
         self._digest.update(bytes(value))
 
     def _add_text(self, value: Any) -> None:
@@ -145,6 +151,12 @@ class Description:
     def _add_name(self, value: Any) -> None:
         self._write(str(getattr(value, "__module__", "")), getattr(value, "__qualname__", value.__name__))
 
+    def _add_builtin(self, value: BuiltinFunctionType) -> None:
+        """Of a method, such as that of an array, what it is bound to as well."""
+        self._add_name(value)
+        if not isinstance(value.__self__, ModuleType | None):
+            self.add(value.__self__)
+
     def _add_code(self, code: CodeType) -> None:
         self._digest.update(code.co_code + getattr(code, "co_exceptiontable", b""))  # from Python 3.11 on
         self._write(*map(str, (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)))
@@ -154,9 +166,10 @@ class Description:
 
     def _add_function(self, function: FunctionType) -> None:
         if is_installed(function) and _is_installed_at(function.__code__.co_filename):
-            self._add_name(function)
-            return
-        self.add(function.__code__)
+            self._add_name(function)  # and what it wraps
+        else:
+            self.add(function.__code__)
+            self._add_globals(function)
         self.add(function.__defaults__)
         self.add(function.__kwdefaults__)
         for cell in function.__closure__ or ():
@@ -164,12 +177,14 @@ class Description:
                 self.add(cell.cell_contents)
             except ValueError:
                 self._write("empty")
+        if function.__dict__:
+            self._add_mapping(function.__dict__)
+
+    def _add_globals(self, function: FunctionType) -> None:
         for name in sorted(set(_global_names(function.__code__))):
             if name in function.__globals__:
                 self._write(name)
                 self.add(function.__globals__[name])
-        if function.__dict__:
-            self._add_mapping(function.__dict__)
 
     def _add_method(self, method: MethodType) -> None:
         self.add(method.__func__)
@@ -206,23 +221,31 @@ class Description:
         if isinstance(module, torch.jit.ScriptModule):
             self._add_script(module)
             return
+        if type(module).__module__.startswith("torch._dynamo"):  # it computes what it was compiled from
+            self.add(module._orig_mod)
+            return
         self.add(type(module))
         self.add(type(module).forward)
         self._add_mapping({**module._parameters, **module._buffers, **module._modules})
-        hooks = [getattr(torch.nn.modules.module, name) for name in GLOBAL_HOOKS]
-        hooks += [getattr(module, name) for name in HOOKS]
-        self._add_sequence([hook for held in hooks for hook in held.values()])
+        for name in HOOKS:
+            everywhere, named = (
+                getattr(torch.nn.modules.module, f"_global_{name}"),
+                getattr(module, f"_{name}_with_kwargs"),
+            )
+            self._add_sequence([*everywhere.values()])
+            self._add_sequence([(hook, key in named) for key, hook in getattr(module, f"_{name}").items()])
         self._add_mapping({name: value for name, value in vars(module).items() if name not in _PLAIN})
 
     def _add_script(self, module: torch.jit.ScriptModule) -> None:
-        """All that torch saves of it but where its code came from, which is no part of what it computes."""
+        """All that torch saves of it but where its code came from, and the order of constants: that of a set."""
         saved = io.BytesIO()
         torch.jit.save(module, saved)
         with zipfile.ZipFile(saved) as archive:
             for name in sorted(archive.namelist()):
-                if not name.endswith(".debug_pkl"):
+                if not name.endswith((".debug_pkl", "serialization_id")):
                     self._write(MANGLED.sub(b"", name.partition("/")[2].encode()).decode())
-                    self._digest.update(MANGLED.sub(b"", archive.read(name)))
+                    content = MANGLED.sub(b"", archive.read(name))
+                    self._digest.update(b"".join(sorted(CONSTANT.findall(content))) + CONSTANT.sub(b"", content))
 
     def _add_object(self, value: Any) -> None:
         self.add(type(value))
@@ -243,7 +266,7 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     ((np.ndarray, np.generic), Description._add_array),
     ((tuple, list, deque), Description._add_sequence),
     ((bytearray, memoryview, array), Description._add_buffer),
-    ((range, Decimal, date, time, timedelta), Description._add_text),
+    ((range, Decimal, date, time, timedelta, PurePath), Description._add_text),
     (slice, Description._add_slice),
     (np.ufunc, Description._add_ufunc),
     ((set, frozenset), Description._add_set),
@@ -257,7 +280,8 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     ((staticmethod, classmethod), Description._add_wrapped),
     (property, Description._add_property),
     (type, Description._add_class),
-    ((ModuleType, BuiltinFunctionType), Description._add_name),
+    (BuiltinFunctionType, Description._add_builtin),
+    (ModuleType, Description._add_name),
 )
 """How each kind of object is described; the first that fits."""
 
@@ -287,7 +311,9 @@ def _slots(kind: type) -> Iterator[str]:
 def tensor_bytes(tensor: torch.Tensor) -> Iterator[bytes]:
     """Type, shape and values, wherever the tensor is and however it lies in memory."""
     dense = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
-    dense = (dense if dense.layout is torch.strided else dense.to_dense()).cpu().contiguous()
+    dense = (
+        (dense if dense.layout is torch.strided else dense.to_dense()).resolve_conj().resolve_neg().cpu().contiguous()
+    )
     yield f"{dense.dtype} {tuple(dense.shape)} ".encode()
     yield dense.reshape(-1).view(torch.uint8).numpy().tobytes()
 
@@ -302,6 +328,8 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 def is_installed(value: Any) -> bool:
     """Is it defined by Python, an installed package, or this one?"""
+    if isinstance(value, type) and not all(map(_is_installed_at, _files(value))):
+        return False
     top = str(getattr(value, "__module__", None)).partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
     if top in sys.builtin_module_names or top == "smoothcert":
@@ -309,6 +337,13 @@ def is_installed(value: Any) -> bool:
     if file is None:
         return top in sys.stdlib_module_names
     return Path(file).as_posix().startswith(INSTALLED)
+
+
+def _files(kind: type) -> Iterator[str]:
+    """Where the methods of a class were written, but for those that Python writes itself."""
+    for name, value in vars(kind).items():
+        if isinstance(value, FunctionType) and not (value.__code__.co_filename == "<string>" and name in WRITTEN):
+            yield value.__code__.co_filename
 
 
 def _is_installed_at(file: str) -> bool:

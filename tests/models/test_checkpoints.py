@@ -205,9 +205,12 @@ SET = b"c__builtin__\nset\nq\x01"
         b"}" + b"K\x01" + b"q\x00h\x00\x86" * 200 + b"Ns.",
         b"](" + b"N" * 100_000 + b"tq\x00" + SET + b"h\x01h\x00\x85R" * 100_000 + b"e.",
         b"]q\x00" + SET + b"h\x00h\x01h\x00\x85Ra0" * 60_000 + b".",
-        b"](" + b"N" * 400_000 + b"e.",
+        b"](" + b"N" * 600_000 + b"e.",
+        b"}("
+        + b"".join(b"\x8a\x0a" + (k * (2**61 - 1)).to_bytes(10, "little") + b"N" for k in range(8, 20_000))
+        + b"u.",
     ],
-    ids=["number", "text", "key", "copies", "growth", "length"],
+    ids=["number", "text", "key", "copies", "growth", "length", "keys of one hash"],
 )
 def test_a_small_file_that_asks_for_much_is_refused_at_once(tmp_path, content, suffix):
     """Each would take gigabytes or minutes, or have no end, of what torch calls safe."""
@@ -224,7 +227,14 @@ def test_plain_values_beside_the_weights_are_read(tmp_path, zipped):
     state, optimizer = copied(source), torch.optim.AdamW(source.parameters())
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 30, 60])  # keeps a Counter
     beside = [0.1] * 9999, {1, 2}, 3 + 4j, torch.Size([2, 3]), torch.float16, torch.device("cpu"), torch.get_rng_state()
+    names = [f"accuracy of the {kind} network on the validation set" for kind in ("plain", "smoothed")]
+    history = (
+        [dict.fromkeys(names, epoch % 100) for epoch in range(5_000)],
+        [dict(state)] * 50,
+        [dict(state) for _ in range(50)],
+    )
     content = {"best": state, "state_dict": state, "schedule": schedule.state_dict(), "beside": beside, "copy": state}
+    content |= {"history": history, "many": [torch.zeros(4) for _ in range(10_000)], "steps": list(range(200_000))}
     torch.save(content, tmp_path / "w.pt", _use_new_zipfile_serialization=zipped)
     load_weights(target, tmp_path / "w.pt")
     assert_same(state, target.state_dict())

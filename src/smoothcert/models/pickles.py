@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import pickletools
 from io import BytesIO
@@ -12,6 +13,9 @@ import torch
 
 _CHANGES = frozenset(["APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"])
 """What changes the object below, in the memo as well."""
+
+_KEYS = {"DICT": slice(0, None, 2), "SETITEM": slice(1, 2), "SETITEMS": slice(1, None, 2)}
+"""Where the keys are among what a step takes."""
 
 _GLOBALS = frozenset(
     [
@@ -51,15 +55,16 @@ _LEGACY = 5
 """Pickles at the start of a file from before PyTorch 1.6: mark, version, machine, content, keys of the numbers."""
 _PROTOCOL = 2
 _STEPS = 300_000
-"""Thousands of tensors; a larger file may have more."""
+"""A hundred thousand tensors' worth; a larger file may have one more for 4 bytes, as one that holds numbers has."""
 _SHARE = 10
-"""Tensors of a state dict take about 2."""
+_LONG = 8
+"""Bytes of a whole number that may be a key; larger ones can be made to have one hash."""
 
 
 def check_pickles(path: Path) -> None:
     """Refuses, with `pickle.UnpicklingError`, a checkpoint that asks for more than tensors and plain values, or for
     more work than goes with its size; nothing of it is loaded."""
-    most = max(_STEPS, path.stat().st_size // 64)
+    most = _STEPS + path.stat().st_size // 4
     with path.open("rb") as file:
         if file.read(4) != b"PK\3\4":  # by which torch.load knows a file of today
             file.seek(0)
@@ -76,11 +81,12 @@ def check_pickles(path: Path) -> None:
 def _check(file: BinaryIO, most: int, steps: int = 0) -> int:
     """How many steps there are, one pickle further.
 
-    It is the machine of a pickle, of whose values only the weights are known: how much each would be if it were written
-    out, also what it takes from the memo. What the pickle's length does not bear out was made to take long: a tuple of
-    tuples of tuples as a key, or one that is copied again and again.
+    It is the machine of a pickle, of whose values only the weights are known: how much each would be if it were copied,
+    or hashed (a text once for all), also what it takes from the memo. Keys are hashed, and what calls are given is
+    copied. What the pickle's length does not bear out was made to take long: a tuple of tuples of tuples as a key, or
+    one that is copied again and again.
     """
-    stack: list[list[float]] = []
+    stack: list[list[float]] = []  # how much to copy, to hash
     marks: list[int] = []
     memo: dict[int, list[float]] = {}
     start, work = file.tell(), 0.0
@@ -105,12 +111,20 @@ def _check(file: BinaryIO, most: int, steps: int = 0) -> int:
             kept -= before.index(pickletools.markobject) if marked else len(before)
             taken = stack[kept:]
             del stack[kept:]
-            weight = sum((each[0] for each in taken), 1.0 + (len(value) if isinstance(value, str | bytes) else 0))
-            work += weight if taken else 0
-            changed = taken[0] if code.name in _CHANGES else [0.0]
-            changed[0] = weight
+            if code.name in _KEYS:
+                work += sum(key[1] for key in taken[_KEYS[code.name]])
+            if code.name == "REDUCE":
+                work += sum(taken[1])
+            changed = taken[0] if code.name in _CHANGES else []
+            changed[:] = map(sum, zip(*taken, _weight(value), strict=True))
             stack += [changed] * len(code.stack_after)
     return steps
+
+
+def _weight(value: Any) -> tuple[float, float]:
+    if isinstance(value, int) and value.bit_length() > 8 * _LONG:
+        return 1.0, math.inf
+    return 1.0 + (len(value) if isinstance(value, str | bytes) else 0), 1.0
 
 
 def _today(name: str) -> str:

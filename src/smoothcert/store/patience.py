@@ -28,12 +28,14 @@ def wait_for(tally: Tally, level: float, patience: float) -> int | None:
     """
     pairs: Counts = np.unique(np.stack(split(tally.selections, tally.estimations), axis=1), axis=0)
     pairs = np.random.default_rng(0).permutation(pairs)
-    start, at_once, told = process_time(), os.cpu_count() or 1, False
-    for first in range(0, len(pairs), at_once):
-        n1, nj, n = pairs[first : first + at_once].T
+    start, done, told = process_time(), 0, False
+    while done < len(pairs):
+        at_once = (os.cpu_count() or 1) if done else 1
+        n1, nj, n = pairs[done : done + at_once].T
         pairwise_margin(n1, nj, n, level)
+        done = min(done + at_once, len(pairs))
         spent = process_time() - start
-        whole = math.ceil(spent * len(pairs) / min(first + at_once, len(pairs)))
+        whole = math.ceil(spent * len(pairs) / done)
         if spent > min(SAMPLE, patience) and whole > patience:
             return whole
         if spent > SAMPLE and whole > PATIENCE and not told:
