@@ -5,7 +5,6 @@ import shutil
 import time
 from contextlib import redirect_stdout, suppress
 from functools import partial
-from zlib import crc32
 
 import pyarrow as pa
 import torch
@@ -32,7 +31,7 @@ SECONDS = 10
 
 
 def read_run(folder):
-    """What can be done with a run file, each on its own, of all formats one; the first refusal of it at the end."""
+    """All that can be done with a run file, each on its own; the first refusal of it at the end."""
     path, out = folder / "in" / "run.smoothcert", folder / "out"
     out.mkdir()
     refusals = []
@@ -40,8 +39,8 @@ def read_run(folder):
         partial(shown, path),
         lambda: open_run(path).to_pandas(),
         lambda: open_run(path)._repr_html_(),
-        partial(exported, path, out, one_of(tuple(WRITERS), path)),
-        partial(reported, path, out, one_of(TABLES, path)),
+        *(partial(exported, path, out, kind) for kind in WRITERS),
+        *(partial(reported, path, out, kind) for kind in TABLES),
         partial(recertified, path),
         lambda: diagnose(path, out / "copy"),
         partial(merged, path, out),
@@ -55,11 +54,6 @@ def read_run(folder):
         assert time.process_time() - began < SECONDS, act
     if refusals:
         raise refusals[0]
-
-
-def one_of(kinds, path):
-    """Another for other files, always the same for the same."""
-    return kinds[crc32(path.read_bytes()) % len(kinds)]
 
 
 def shown(path, out=None):
