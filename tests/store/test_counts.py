@@ -242,6 +242,12 @@ def test_long_work_is_refused(labels):
     assert patient.certificates() == open_run(labels).certificates()
 
 
+@pytest.mark.parametrize("patience", [float("nan"), -1, "10", None, True])
+def test_patience_is_a_number_of_seconds(labels, patience):
+    with pytest.raises(InputError, match="patience must be a number"):
+        open_run(labels, patience=patience)
+
+
 def test_what_takes_long_beside_the_declared_method_is_left_out(labels, tmp_path, caplog):
     duels = certify(tmp_path / "duels.smoothcert", n=100)
     assert "pairwise" in duels.compared

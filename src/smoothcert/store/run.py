@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smoothcert.bounds.method import candidates
 from smoothcert.certificate import ESTIMATED, PROVED, Certificate, certificates
-from smoothcert.checks import check_level, less_error
+from smoothcert.checks import check_level, check_number, less_error
 from smoothcert.errors import InputError, RunError
 from smoothcert.plan import SHARES, Plan, Slopes, Tally
 from smoothcert.sampling.blocks import Claim
@@ -39,7 +39,9 @@ class Run:
     """
 
     def __init__(self, path: str | Path, *, patience: float = PATIENCE) -> None:
-        self.path, self.patience = Path(path), patience
+        self.path, self.patience = Path(path), check_number("patience", patience)
+        if not self.patience >= 0:
+            raise InputError(f"patience must be a number of seconds, got {patience!r}: 10 is the usual choice.")
         with RunFile.open_to_read(self.path) as file:
             if file.plan is None:
                 raise InputError(f"{path} holds no run: certify into it first.")
