@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import struct
-import warnings
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 from threading import get_ident
@@ -19,21 +16,28 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError
-from smoothcert.models.pickles import check_pickles
+from smoothcert.models.pickles import Strided
+from smoothcert.models.torch_files import open_torch_file
 
 State = dict[str, Tensor]
 
 CONFIGURATION = "configuration"
 """The entry of a safetensors file's metadata with the configuration of its training, as JSON."""
 
+_ENTRIES = ("state_dict", "model")
+"""Where checkpoints keep their weights."""
+
+_MOST = 50_000
+"""Weights in a file."""
+
 
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Load a checkpoint into the module: every weight of it, or an error and the module as it was.
 
-    The file is `.safetensors`, or a state dict written by `torch.save`, alone or as entry `state_dict`. Its
+    The file is `.safetensors`, or a state dict written by `torch.save`, alone or as entry `state_dict` or `model`. Its
     names may be the module's own, those of the module saved from `DataParallel` (`module.conv1.weight`,
     `1.module.conv1.weight`), or those of the bare network behind a normalisation layer (`conv1.weight` for
-    `1.conv1.weight`). Nothing in the file is executed: torch's unpickler is restricted to tensors.
+    `1.conv1.weight`). Nothing in the file is executed, and no pickle of it loaded.
     """
     path = Path(path)
     if not path.is_file():
@@ -92,13 +96,11 @@ def _read(path: Path) -> State:
     """The state dict in a file, under the names in the file."""
     try:
         if path.suffix == ".safetensors":
-            content: Any = safetensors.torch.load_file(path)
+            state: State | None = safetensors.torch.load_file(path)
         else:
-            _check_packing(path)
-            check_pickles(path)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch warns about files that it then refuses
-                content = torch.load(path, map_location="cpu", weights_only=True)
+            with open_torch_file(path) as file:
+                found = _state_dict(file.content)
+                state = None if found is None else file.tensors(found)
     except InputError:
         raise
     except pickle.UnpicklingError as error:
@@ -106,52 +108,27 @@ def _read(path: Path) -> State:
             f"The weights file {path} was refused because it holds more than tensors and plain values, "
             "and nothing in it was executed: save the model's state_dict() alone."
         ) from error
-    except Exception as error:  # on a damaged or foreign file torch raises whatever its parser stumbled on
+    except Exception as error:  # on a damaged or foreign file parsers raise whatever they stumble on
         raise InputError(
             f"The weights file {path} is cut off or is no checkpoint: "
             "give a file that torch.save wrote, or .safetensors."
         ) from error
-    state = content.get("state_dict", content) if isinstance(content, Mapping) else content
-    if not isinstance(state, Mapping) or not state or not all(map(_is_weight, *zip(*state.items(), strict=True))):
+    if not state:
         raise InputError(
             f"The weights file {path} holds no state dict: save the model's state_dict(), "
             "alone or as the entry 'state_dict'."
         )
-    return dict(state)
+    if len(state) > _MOST:
+        raise InputError(f"The weights file {path} holds {len(state):,} weights, and {_MOST:,} are the most.")
+    return state
 
 
-def _check_packing(path: Path) -> None:
-    """torch.save compresses nothing; what torch.load reads may be compressed a thousandfold.
-
-    There must be one list of contents, at the very end, or two readers could see two.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        if file.read(4) != b"PK\3\4":  # by which torch.load knows such a file
-            return
-        file.seek(max(size - 98, 0))
-        tail = file.read().rjust(98, b"\0")
-    wide, locator, end = tail[:56], tail[56:76], tail[76:]
-    stop, listed = size - 22, struct.unpack("<II", end[12:20])
-    if locator[:4] == b"PK\6\7":
-        stop, listed = size - 98, struct.unpack("<QQ", wide[40:56])
-    plain = end[:4] == b"PK\5\6" and end[20:] == b"\0\0" and sum(listed) == stop
-    if locator[:4] == b"PK\6\7":
-        plain = plain and wide[:4] == b"PK\6\6" and struct.unpack("<Q", locator[8:16])[0] == stop
-    if not plain:
-        raise ValueError("its list of contents is not at its end")
-    with zipfile.ZipFile(path) as packed:
-        unpacked = sum(entry.file_size for entry in packed.infolist())
-    if unpacked > 2 * size + (1 << 20):
-        raise InputError(f"The weights file {path} would unpack to {unpacked:,} bytes: save it with torch.save.")
-
-
-def _is_weight(name: Any, value: Any) -> bool:
-    """Has it a name, and is it a tensor of numbers that are there, one by one?"""
-    if not isinstance(name, str) or not isinstance(value, Tensor):
-        return False
-    there = value.layout is torch.strided and value.device.type == "cpu"
-    return there and not value.is_quantized and not value.is_complex()
+def _state_dict(content: Any) -> dict[str, Strided] | None:
+    """The names and tensors of a checkpoint, alone or as one of its entries."""
+    known = content if isinstance(content, dict) else {}
+    state = next((known[entry] for entry in _ENTRIES if isinstance(known.get(entry), dict)), known)
+    weights = all(isinstance(name, str) and isinstance(value, Strided) for name, value in state.items())
+    return state if weights and len(state) else None
 
 
 def _best_fit(expected: State, state: State) -> _Fit:
@@ -188,8 +165,9 @@ class _Fit:
 
 
 def _is_counter(key: str) -> bool:
-    """Batch normalisation counts its training batches; the count plays no part in evaluation."""
-    return key.endswith("num_batches_tracked")
+    """Batch normalisation counts its training batches, and an average of weights what it is of; neither plays a part in
+    evaluation."""
+    return key.endswith("num_batches_tracked") or key == "n_averaged"
 
 
 def _shape(tensor: Tensor) -> str:

@@ -1,132 +1,256 @@
-"""What the pickle of a checkpoint asks for, told by its opcodes before any of it is loaded."""
+"""What the pickle of a checkpoint says, found out without unpickling it: it calls nothing, and hashes text alone."""
 
 from __future__ import annotations
 
-import math
 import pickle
 import pickletools
-from io import BytesIO
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import torch
+from torch import Tensor
 
-_CHANGES = frozenset(["APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"])
-"""What changes the object below, in the memo as well."""
+_WEIGHTS = {
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
+    "Bool": torch.bool,
+}
+"""The numbers that weights may be, by the names of their storages."""
 
-_KEYS = {"DICT": slice(0, None, 2), "SETITEM": slice(1, 2), "SETITEMS": slice(1, None, 2)}
-"""Where the keys are among what a step takes."""
+_TYPES = _WEIGHTS | {
+    "ComplexFloat": torch.complex64,
+    "ComplexDouble": torch.complex128,
+    "QInt8": torch.qint8,
+    "QUInt8": torch.quint8,
+    "QInt32": torch.qint32,
+    "QUInt4x2": torch.quint4x2,
+    "QUInt2x4": torch.quint2x4,
+}
+_STORAGES = {f"{where}.{name}Storage": kind for where in ("torch", "torch.cuda") for name, kind in _TYPES.items()}
+_STORAGES["torch.storage.UntypedStorage"] = torch.uint8
 
-_GLOBALS = frozenset(
+_PLAIN = frozenset(
     [
-        "collections.OrderedDict",
-        "collections.Counter",
-        "builtins.set",
-        "builtins.complex",
-        "torch.Size",
-        "torch.device",
-        "torch.Tensor",
-        "torch.nn.parameter.Parameter",
-        "torch.serialization._get_layout",
-        "torch._tensor._rebuild_from_type_v2",
-        "torch.storage.TypedStorage",
-        "torch.storage.UntypedStorage",
-        *(
-            f"torch._utils._rebuild_{what}"
-            for what in (
-                "parameter",
-                "parameter_with_state",
-                "tensor",
-                "tensor_v2",
-                "tensor_v3",
-                "sparse_tensor",
-                "qtensor",
-                "meta_tensor_no_storage",
-            )
-        ),
+        *("collections.OrderedDict", "collections.Counter", "builtins.set", "builtins.complex"),
+        *("builtins.bytearray", "_codecs.encode"),
+        *("torch.Size", "torch.device", "torch.Tensor", "torch.nn.parameter.Parameter"),
+        *("torch.serialization._get_layout", "torch._tensor._rebuild_from_type_v2"),
+        *("torch.storage.TypedStorage", "torch.storage.UntypedStorage"),
+        *(f"torch._utils._rebuild_{what}" for what in ("parameter", "parameter_with_state", "tensor", "tensor_v2")),
+        *(f"torch._utils._rebuild_{what}" for what in ("tensor_v3", "sparse_tensor", "qtensor")),
+        "torch._utils._rebuild_meta_tensor_no_storage",
         *(str(value) for value in vars(torch).values() if isinstance(value, torch.dtype | torch.qscheme)),
         *(f"torch.{where}{name}" for name in vars(torch) if name.endswith("Storage") for where in ("", "cuda.")),
     ]
 )
-"""What tensors and plain values are made with: torch's own list, less what makes much of a number (`bytearray`) or of
-little text (`_codecs.encode`)."""
+"""The names of what tensors and plain values are made with; a pickle with another is refused."""
 
-_LEGACY = 5
-"""Pickles at the start of a file from before PyTorch 1.6: mark, version, machine, content, keys of the numbers."""
 _PROTOCOL = 2
 _STEPS = 300_000
 """A hundred thousand tensors' worth; a larger file may have one more for 4 bytes, as one that holds numbers has."""
-_SHARE = 10
-_LONG = 8
-"""Bytes of a whole number that may be a key; larger ones can be made to have one hash."""
+
+_AXES = 64
 
 
-def check_pickles(path: Path) -> None:
-    """Refuses, with `pickle.UnpicklingError`, a checkpoint that asks for more than tensors and plain values, or for
-    more work than goes with its size; nothing of it is loaded."""
-    most = _STEPS + path.stat().st_size // 4
-    with path.open("rb") as file:
-        if file.read(4) != b"PK\3\4":  # by which torch.load knows a file of today
-            file.seek(0)
-            steps = 0
-            for _ in range(_LEGACY):
-                steps = _check(file, most, steps)
-            return
-    reader = torch._C.PyTorchFileReader(str(path))  # what torch itself will read, however the file is packed
-    if "constants.pkl" in reader.get_all_records():
-        raise ValueError("it is TorchScript")
-    _check(BytesIO(reader.get_record("data.pkl")), most)
+@dataclass(frozen=True)
+class Storage:
+    """Numbers that lie together in the file, under a name."""
+
+    key: str
+    dtype: torch.dtype
+    count: int
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.dtype.itemsize
 
 
-def _check(file: BinaryIO, most: int, steps: int = 0) -> int:
-    """How many steps there are, one pickle further.
+@dataclass(frozen=True)
+class Strided:
+    """A tensor: which of a storage's numbers it shows, in which order."""
 
-    It is the machine of a pickle, of whose values only the weights are known: how much each would be if it were copied,
-    or hashed (a text once for all), also what it takes from the memo. Keys are hashed, and what calls are given is
-    copied. What the pickle's length does not bear out was made to take long: a tuple of tuples of tuples as a key, or
-    one that is copied again and again.
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def of(self, numbers: Tensor) -> Tensor:
+        """The tensor, of the numbers in its storage."""
+        return numbers.as_strided(self.shape, self.strides, self.offset)
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A class or function, which is not looked up."""
+
+    name: str
+
+
+class _Other:
+    """A value that is no part of the weights."""
+
+
+_OTHER = _Other()
+
+
+def read_pickle(file: BinaryIO, size: int, storages: dict[str, Storage]) -> Any:
+    """The value of the pickle at a file's position: numbers, text, lists, tuples, dictionaries and tensors.
+
+    What is no text stands as None among the keys of a dictionary; of all else there is a mark. `storages` takes in what
+    the tensors lie in. A step takes no longer than what it puts there is long, and there are as many steps as go with
+    the `size` of the file.
     """
-    stack: list[list[float]] = []  # how much to copy, to hash
-    marks: list[int] = []
-    memo: dict[int, list[float]] = {}
-    start, work = file.tell(), 0.0
-    code: Any
-    value: Any
+    machine = _Machine(_STEPS + size // 4, storages)
     for code, value, at in pickletools.genops(file):
-        steps += 1
-        if code.proto > _PROTOCOL or steps > most or work > _SHARE * ((at or 0) - start) + 10_000:
-            raise pickle.UnpicklingError(f"{code.name} at byte {at}")
-        if code.name == "GLOBAL" and _today(value) not in _GLOBALS:
-            raise pickle.UnpicklingError(f"{value} at byte {at}")
-        if code.name == "MARK":
-            marks.append(len(stack))
-        elif code.name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[value])
-        elif code.name in ("BINPUT", "LONG_BINPUT"):
-            memo[value] = stack[-1]
-        else:
-            before = code.stack_before
-            marked = pickletools.markobject in before
-            kept = marks.pop() if marked else len(stack)
-            kept -= before.index(pickletools.markobject) if marked else len(before)
-            taken = stack[kept:]
-            del stack[kept:]
-            if code.name in _KEYS:
-                work += sum(key[1] for key in taken[_KEYS[code.name]])
-            if code.name == "REDUCE":
-                work += sum(taken[1])
-            changed = taken[0] if code.name in _CHANGES else []
-            changed[:] = map(sum, zip(*taken, _weight(value), strict=True))
-            stack += [changed] * len(code.stack_after)
-    return steps
+        try:
+            machine.step(code.name, value)
+        except pickle.UnpicklingError as error:
+            raise pickle.UnpicklingError(f"{error} at byte {at}") from None
+    return machine.stack[-1]
 
 
-def _weight(value: Any) -> tuple[float, float]:
-    if isinstance(value, int) and value.bit_length() > 8 * _LONG:
-        return 1.0, math.inf
-    return 1.0 + (len(value) if isinstance(value, str | bytes) else 0), 1.0
+class _Machine:
+    """Pickle's, with a stack and a memo."""
+
+    def __init__(self, most: int, storages: dict[str, Storage]) -> None:
+        self.left, self.storages = most, storages
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+
+    def step(self, code: str, value: Any) -> None:
+        self._count(1)
+        if code == "PROTO" and value > _PROTOCOL:
+            raise pickle.UnpicklingError(f"protocol {value}")
+        if code in _VALUES:
+            self.stack.append(_VALUES[code](value))
+        elif code == "GLOBAL":
+            self.stack.append(_Name(_allowed(value)))
+        elif code == "MARK":
+            self.marks.append(len(self.stack))
+        elif code in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[value])
+        elif code in ("BINPUT", "LONG_BINPUT"):
+            self.memo[value] = self.stack[-1]
+        elif code == "TUPLE":
+            self.stack.append(tuple(self._marked()))
+        elif code in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            self.stack.append(tuple(self._taken(int(code[-1]))))
+        elif code in ("APPEND", "APPENDS"):
+            self._append(self._marked() if code == "APPENDS" else self._taken(1))
+        elif code in ("SETITEM", "SETITEMS"):
+            self._set(self._marked() if code == "SETITEMS" else self._taken(2))
+        elif code in ("BUILD", "POP"):  # attributes are no part of a value
+            self._taken(1)
+        elif code in ("REDUCE", "NEWOBJ"):
+            self.stack.append(self._call(*self._taken(2)))
+        elif code == "BINPERSID":
+            self.stack.append(self._storage(*self._taken(1)))
+        elif code not in ("PROTO", "STOP"):
+            raise pickle.UnpicklingError(code)
+
+    def _count(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise pickle.UnpicklingError("too many steps")
+
+    def _taken(self, count: int) -> list[Any]:
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        if len(taken) < count:
+            raise ValueError("the pickle takes what is not there")
+        return taken
+
+    def _marked(self) -> list[Any]:
+        start = self.marks.pop()
+        taken = self.stack[start:]
+        del self.stack[start:]
+        return taken
+
+    def _append(self, values: list[Any]) -> None:
+        if isinstance(self.stack[-1], list):
+            self.stack[-1].extend(values)
+
+    def _set(self, pairs: list[Any]) -> None:
+        if isinstance(self.stack[-1], dict):
+            _fill(self.stack[-1], pairs[::2], pairs[1::2])
+
+    def _call(self, what: Any, given: Any) -> Any:
+        """What a call would give, where that is a tensor or a dictionary."""
+        if not isinstance(what, _Name) or not isinstance(given, tuple):
+            raise ValueError("the pickle calls what cannot be called")
+        match what.name, given:
+            case "collections.OrderedDict", ():
+                return {}
+            case "collections.OrderedDict", (list(pairs),):  # from Python 2
+                self._count(len(pairs))
+                return _fill({}, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
+            case "torch.Size", (tuple(size),):
+                return size
+            case "torch._utils._rebuild_tensor", (Storage() as storage, offset, shape, strides):
+                return _strided(storage, offset, shape, strides)
+            case "torch._utils._rebuild_tensor_v2", (Storage() as storage, offset, shape, strides, _, _):
+                return _strided(storage, offset, shape, strides)
+            case "torch._utils._rebuild_parameter", (Strided() as tensor, _, _):
+                return tensor
+            case "torch._utils._rebuild_parameter_with_state", (Strided() as tensor, _, _, _):
+                return tensor
+            case "torch._tensor._rebuild_from_type_v2", (_Name() as rebuilt, _, tuple(inner), _):
+                return self._call(rebuilt, inner)
+        return _OTHER
+
+    def _storage(self, about: Any) -> Any:
+        match about:
+            case ("storage", _Name(name), str(key), _, int(count), *view) if view in ([], [None]) and count >= 0:
+                storage = Storage(key, _STORAGES[name], count)
+                if self.storages.setdefault(key, storage) != storage:
+                    raise ValueError(f"storage {key[:20]!r} is two")
+                return storage
+        raise ValueError("the pickle names a storage otherwise than torch.save does")
 
 
-def _today(name: str) -> str:
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "NONE": lambda _: None,
+    "NEWTRUE": lambda _: True,
+    "NEWFALSE": lambda _: False,
+    "EMPTY_TUPLE": lambda _: (),
+    "EMPTY_LIST": lambda _: [],
+    "EMPTY_DICT": lambda _: {},
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), lambda value: value),
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINSTRING", "BINSTRING"), lambda value: value),
+}
+"""The steps that put down a value."""
+
+
+def _allowed(name: str) -> str:
     """A name as Python 3 has it; torch.save writes that of Python 2."""
-    return ".".join(name.split(" ")).replace("__builtin__.", "builtins.")
+    today = ".".join(name.split(" ")).replace("__builtin__.", "builtins.")
+    if today not in _PLAIN:
+        raise pickle.UnpicklingError(name)
+    return today
+
+
+def _fill(made: dict[str | None, Any], keys: list[Any], values: list[Any]) -> dict[str | None, Any]:
+    """No key but text is hashed: numbers can be chosen that have one hash, and tuples that are endlessly deep."""
+    made.update((key if isinstance(key, str) else None, value) for key, value in zip(keys, values, strict=True))
+    return made
+
+
+def _strided(storage: Storage, offset: Any, shape: Any, strides: Any) -> Any:
+    """A tensor that lies within its storage."""
+    if not isinstance(shape, tuple) or not isinstance(strides, tuple) or not len(shape) == len(strides) <= _AXES:
+        raise ValueError("a tensor has no shape")
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in (offset, *shape, *strides)):
+        raise ValueError("a tensor has no shape")
+    end = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    if 0 not in shape and end > storage.count:
+        raise ValueError("a tensor leaves its storage")
+    return Strided(storage, offset, shape, strides) if storage.dtype in _WEIGHTS.values() else _OTHER
