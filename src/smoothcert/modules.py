@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator, contextmanager
 from pathlib import Path
 from threading import Lock, Thread
 from types import FunctionType
@@ -91,15 +91,15 @@ def _calls(copied: torch.nn.Module, module: torch.nn.Module) -> bool:
     return any(description.has_met(part) for part in module.modules())
 
 
-@contextmanager
-def no_exit() -> Iterator[None]:
+class no_exit(ContextDecorator):
     """A model that ends the process, or raises what no `except Exception` takes for an error, is at fault, and its run
     has not ended well. Ctrl-C is not its doing."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt):
-        raise
-    except BaseException as end:
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, end: BaseException | None, *_: object) -> None:
+        if end is None or isinstance(end, Exception | KeyboardInterrupt):
+            return
         did = f"called sys.exit({end.code!r})" if isinstance(end, SystemExit) else f"raised {type(end).__name__}"
         raise RunError(f"the model {did}: take that out of it, and start again.") from end
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from smoothcert import RunError, SmoothedClassifier, open_run
-from smoothcert.cli import main
+from smoothcert.cli import perform
 from smoothcert.models import load_model
 from smoothcert.store.schema import Claim, pack_claim
 
@@ -71,7 +71,7 @@ def attack(folder, monkeypatch, capfd):
         handlers = [(s, signal.getsignal(s)) for s in (signal.SIGTERM, signal.SIGINT)]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            main()
+            perform()
             code = 0
         except SystemExit as exit:
             code = exit.code or 0

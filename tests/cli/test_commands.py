@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from children import Command
 from smoothcert import InputError, RunError, open_run
 from smoothcert.bounds import METHODS
-from smoothcert.cli import main
+from smoothcert.cli import perform
 from smoothcert.models import build
 
 FACTORIES = """
@@ -90,7 +90,7 @@ def smoothcert(folder, *arguments):
         patch.setattr(sys, "argv", ["smoothcert", *arguments])
         patch.setenv("COLUMNS", "80")
         try:
-            main()
+            perform()
         except SystemExit as exit:
             code = exit.code or 0
         except (InputError, RunError):

@@ -13,6 +13,7 @@ import pytest
 from children import Command
 from interruptible import listen_to_interrupts
 from smoothcert import open_run
+from smoothcert.modules import no_exit
 
 CODE = '''
 import hashlib, os, sys, time
@@ -89,6 +90,9 @@ def odd_3():
 
 def closing():
     return Raising(3, GeneratorExit)
+
+def as_if():
+    return Raising(1, KeyboardInterrupt)
 
 class Choosing(torch.nn.Module):
     def forward(self, x):
@@ -211,6 +215,48 @@ def test_while_it_starts(folder, moment):
     assert process.returncode in (1, -signal.SIGTERM, -signal.SIGINT)
     assert "Traceback" not in said
     assert time.monotonic() - since < 30
+
+
+@pytest.mark.parametrize("moment", ["import time; time.sleep(0.5)", "time.sleep(30)"], ids=["ends", "does not end"])
+def test_signals_after_the_first_and_after_the_end_change_nothing(folder, moment):
+    """Of a process that has said how it ended; where it goes on all the same, it is left after a second."""
+    (folder / "last.py").write_text(
+        "import atexit, os, signal, time\n"
+        "from mine import fast, data\n"
+        "def late():\n"
+        "    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) * 3:\n"
+        "        os.kill(os.getpid(), number)\n"
+        f"    {moment}\n"
+        "atexit.register(late)\n"
+        "def leaving():\n"
+        "    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):\n"
+        "        os.kill(os.getpid(), number)\n"
+    )
+    ended = {}
+    for model in ("fast", "leaving"):
+        command = [sys.executable, "-m", "smoothcert", "certify", f"last:{model}", "last:data", *OPTIONS]
+        ended[model] = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, preexec_fn=listen_to_interrupts
+        )
+    assert ended["fast"].returncode == (0 if "import" in moment else 1)
+    assert ended["leaving"].returncode == 1
+    assert ended["leaving"].stderr.split() == ["smoothcert:", "stopped."]
+    assert "Traceback" not in ended["fast"].stdout + ended["fast"].stderr
+    assert open_run(folder / "run.smoothcert").finished
+
+
+def test_a_model_that_raises_what_ctrl_c_raises_is_told(folder):
+    code, said = start(folder, "mine:as_if", "mine:data", "--engine", "torch").ended()
+    assert (code, said.count("Traceback")) == (1, 0)
+    assert "topped" in said
+    assert not Path(folder / "run.smoothcert").exists()
+
+
+def test_an_interruption_before_the_model_is_called_is_not_its_doing(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    no_exit().__enter__()
+    assert not told
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -13,7 +13,7 @@ import interruptible
 from hostile.fuzzing import is_harmless
 from hostile.readers import shown
 from smoothcert import InputError, open_run
-from smoothcert.cli import main
+from smoothcert.cli import perform
 from smoothcert.data import Dataset
 from smoothcert.report.write import write_report
 from smoothcert.store.export import export_run
@@ -143,7 +143,7 @@ def test_messages_quote_names_harmlessly(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("signal.signal", lambda *_: None)  # the handlers of the tests stay
     monkeypatch.setattr("sys.argv", ["smoothcert", "show", os.fsdecode(folder) + "/none"])
     with pytest.raises(SystemExit):
-        main()
+        perform()
     assert is_harmless(capsys.readouterr().err.rstrip("\n"))
     assert is_harmless(str(InputError("\x1b" * 9)))
     assert len(str(InputError("x" * 10**6))) <= 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import logging
 import re
 import sys
@@ -16,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from smoothcert.cli.signals import STOPPED, answering_signals
+from smoothcert.cli.signals import STOPPED, answering_signals, ignore, only_end
 from smoothcert.errors import InputError, RunError
 
 COMMANDS = (
@@ -47,6 +48,15 @@ PYTHON_NAMES = {
 
 
 def main() -> None:
+    """The process `smoothcert`, which has nothing left to interrupt once the command is done."""
+    atexit.register(ignore)  # first come, last served
+    try:
+        perform()
+    finally:
+        only_end()
+
+
+def perform() -> None:
     """Runs the command; errors are one sentence and exit code 2 (the call was wrong) or 1 (the run failed).
 
     Only the module of the command that is asked for is imported.
@@ -71,7 +81,7 @@ def _run(arguments: list[str], debug: bool, heard: Event) -> None:
     except BaseException as error:
         if debug:
             raise
-        if heard.is_set():
+        if heard.is_set() or (isinstance(error, SystemExit) and error.code == INTERRUPTED):
             _say_stopped(error)
         if not isinstance(error, InputError | RunError):
             raise

@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from smoothcert.leaving import leave
@@ -21,6 +22,7 @@ ASKED = 20
 
 STOPPED = "smoothcert: stopped."
 IMPORTS = "<frozen importlib._bootstrap>"
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -28,7 +30,7 @@ SHOW_CURSOR = b"\x1b[?25h"
 def answering_signals() -> Iterator[threading.Event]:
     """Inside, they interrupt the main thread, and end the process where it does not end in time.
 
-    The event is set from when one has come.
+    The event is set from when one has come; those behind it are not needed, and change nothing.
 
     Python runs handlers only between the main thread's own steps, so another thread is woken as well. No import is
     interrupted, because libraries whose own code imports abort if it is: the thread asks again, and ends the process
@@ -38,7 +40,7 @@ def answering_signals() -> Iterator[threading.Event]:
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         heard.set()
-        if not _importing(frame):
+        if not answered.is_set() and not _importing(frame):
             answered.set()
             raise KeyboardInterrupt
 
@@ -60,6 +62,31 @@ def answering_signals() -> Iterator[threading.Event]:
         for number, handler in listened.items():
             signal.signal(number, handler)
         sys.unraisablehook = sys.__unraisablehook__
+
+
+def only_end() -> None:
+    """From now on a signal waits for the end of the process, and brings it about where it does not come."""
+
+    def end() -> None:
+        time.sleep(PATIENCE)
+        os._exit(1)
+
+    def wait(signum: int, frame: FrameType | None) -> None:
+        with suppress(RuntimeError):  # there is no thread any more to be had
+            threading.Thread(target=end, daemon=True).start()
+
+    _set(wait)
+
+
+def ignore() -> None:
+    """What Python sets back at its very end would kill the process."""
+    _set(signal.SIG_IGN)
+
+
+def _set(handler: Handler) -> None:
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def _importing(frame: FrameType | None) -> bool:
