@@ -20,11 +20,15 @@ import children
 import heard
 from interruptible import certify, classify, votes
 from smoothcert import InputError, RunError, open_run
+from smoothcert.report.sheets import sheets_of
+from smoothcert.store import doctor, holding, shards
 from smoothcert.store import file as run_file
-from smoothcert.store import holding
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.file import RunFile
+from smoothcert.store.new_run import new_run
+from smoothcert.store.run import Run
 from smoothcert.store.schema import WRITING
+from smoothcert.store.shards import merge_runs
 
 
 def contents(folder):
@@ -401,6 +405,112 @@ def test_a_run_that_is_moved_while_it_is_written(tmp_path, uninterrupted, monkey
     assert {p.name for p in tmp_path.iterdir()} == {moved.name}
     assert len(open_run(moved)) >= 5
     assert votes(certify(moved)) == uninterrupted
+
+
+def moved_there(other, path):
+    other.replace(path)
+
+
+def copied_over_it(other, path):
+    """It keeps its inode."""
+    shutil.copyfile(other, path)
+
+
+def removed_and_made_again(other, path):
+    path.unlink()
+    shutil.copyfile(other, path)
+
+
+SWAPS = (moved_there, copied_over_it, removed_and_made_again)
+LATER = (len, lambda run: run.clean, lambda run: run.certificates(), sheets_of)
+"""What opens the file again."""
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_votes_of_another_file_are_not_read_under_the_plan_of_the_first(run, tmp_path, swap):
+    """Its σ is a third: radii would be three times too large."""
+    certify(tmp_path / "other", n=100, sigma=0.1)
+    for number, read in enumerate(LATER):
+        path, other = tmp_path / f"run-{number}", tmp_path / f"other-{number}"
+        shutil.copyfile(run, path)
+        shutil.copyfile(tmp_path / "other", other)
+        opened = open_run(path)
+        swap(other, path)
+        with pytest.raises(RunError, match=r"run-\d was replaced while it was read: open it again"):
+            read(opened)
+        assert open_run(path).plan.classifier.sigma == 0.1
+
+
+def test_another_file_of_the_same_plan_is_another_file(run, tmp_path):
+    opened = open_run(run)
+    assert len(opened) == 12
+    shutil.copyfile(run, tmp_path / "copy")
+    (tmp_path / "copy").replace(run)
+    with pytest.raises(RunError, match="was replaced while it was read"):
+        repr(opened.clean)
+    assert len(open_run(run).certificates()) == 12
+
+
+def test_a_run_that_is_certified_again_is_opened_again(run):
+    before = open_run(run)
+    run.unlink()
+    again = certify(run, n=100, sigma=0.1)
+    with pytest.raises(RunError, match="was replaced while it was read"):
+        before.certificates()
+    assert len(again.certificates()) == 12
+
+
+def test_shards_that_are_replaced_while_they_are_merged(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{i}-of-2" for i in (1, 2)]
+    for i, path in enumerate(paths, start=1):
+        certify(path, n=100, shard=(i, 2))
+    certify(tmp_path / "other", n=100, sigma=0.1, shard=(2, 2))
+    monkeypatch.setattr(shards, "new_run", lambda *given: (tmp_path / "other").replace(paths[1]) and new_run(*given))
+    with pytest.raises(RunError, match="2-of-2 was replaced while it was read"):
+        merge_runs(paths, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("read", [open_run, diagnose], ids=["show", "doctor"])
+def test_a_run_that_is_replaced_while_it_is_opened(run, tmp_path, monkeypatch, read):
+    """Between the look at the file and SQLite's."""
+    shutil.copyfile(run, tmp_path / "other")
+    connect = sqlite3.connect
+
+    def swapped(name, **options):
+        if str(name).startswith("file:"):
+            (tmp_path / "other").replace(run)
+        return connect(name, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", swapped)
+    if read is diagnose:
+        assert "was replaced while it was read" in diagnose(run).faults[0]
+    else:
+        with pytest.raises(RunError, match="was replaced while it was read"):
+            read(run)
+
+
+def test_a_diagnosis_is_of_one_file(run, tmp_path, monkeypatch):
+    certify(tmp_path / "other", n=100, sigma=0.1)
+
+    def swapped(path):
+        (tmp_path / "other").replace(path)
+        return Run(path)
+
+    monkeypatch.setattr(doctor, "Run", swapped)
+    assert diagnose(run).faults == (f"{run} was replaced while it was read: open it again.",)
+
+
+def test_a_run_that_is_being_written_is_read_again_and_again(tmp_path):
+    """By what was opened at first, too."""
+    path = tmp_path / "run.smoothcert"
+    with writing(path):
+        first = open_run(path)
+        assert 0 < len(first) < 12
+        assert votes(first) == votes(open_run(path))
+    certify(path)
+    assert len(first.clean) == len(first)
+    assert len(open_run(path)) == 12
 
 
 def test_a_call_that_writes_nothing_leaves_nothing(tmp_path):

@@ -16,7 +16,6 @@ from smoothcert.errors import RunError
 from smoothcert.sampling.blocks import Phase, input_digest, noise_key
 from smoothcert.sampling.identity import Identity
 from smoothcert.sampling.noise import Piece, open_noise
-from smoothcert.store.file import RunFile
 from smoothcert.store.run import Run
 from smoothcert.store.thumbnails import SIDE
 
@@ -61,7 +60,7 @@ def sheets_of(run: Run) -> Sheets | None:
 
 def _thumbnails(run: Run) -> Iterator[NDArray[np.uint8] | None]:
     """Height × width × channels, in the order of the run's inputs."""
-    with RunFile.open_to_read(run.path) as file:
+    with run.file() as file:
         for record in run.inputs:
             stored = file.thumbnail(record.position)
             yield None if stored is None else _decode(stored, run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from smoothcert.errors import RunError
 from smoothcert.plan import Plan
 from smoothcert.sampling.blocks import Claim, Votes
 from smoothcert.store import schema
-from smoothcert.store.file import RunFile
+from smoothcert.store.file import Opened, RunFile
 from smoothcert.store.new_run import new_run
 from smoothcert.store.opening import (
     LEAST_BYTES,
@@ -21,8 +21,8 @@ from smoothcert.store.opening import (
     SQLITE_ERRORS,
     Ration,
     check_pages,
-    connect_to_read,
     input_columns,
+    replaced,
     size_of,
 )
 from smoothcert.store.rows import NOTHING, STORED, Keys, claim_fits, end_of, fit
@@ -51,18 +51,18 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
     What is intact is copied to the new file `out`, with which certify goes on: it draws what is missing.
     """
     path = Path(path)
-    try:
-        with RunFile.open_to_read(path) as file:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(RunFile.open_to_read(path))
             plan = file.plan
             if plan is None:
                 return Diagnosis(("It holds no plan: certify again into a new file.",))
             info, rejected = file.info, file.rejected
-    except RunError as error:
-        return Diagnosis((str(error), "Without its plan nothing can be saved: certify again into a new file."))
-    with closing(connect_to_read(path)) as connection, ExitStack() as stack:
-        faults = list(_faulty_pages(connection))
+        except RunError as error:
+            return Diagnosis((str(error), "Without its plan nothing can be saved: certify again into a new file."))
+        faults = list(_faulty_pages(file.connection))
         size = size_of(path.resolve())
-        ward = _Ward(connection, plan, info.radii_only, Ration(READINGS * size))
+        ward = _Ward(file.connection, plan, info.radii_only, Ration(READINGS * size))
         copy = stack.enter_context(new_run(Path(out), plan, info)) if out else None
         inputs = rows = 0
         for position in range(min(plan.selection.total, size // LEAST_BYTES)):
@@ -82,7 +82,7 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
                     copy.add_clean(dict([found.clean]))
         if copy and rejected:
             copy.reject(rejected)
-    return Diagnosis(tuple(faults or _faults_of_the_whole(path)), inputs, rows)
+    return Diagnosis(tuple(faults or _faults_of_the_whole(path, file.opened)), inputs, rows)
 
 
 def _faulty_pages(connection: sqlite3.Connection) -> Iterator[str]:
@@ -93,10 +93,13 @@ def _faulty_pages(connection: sqlite3.Connection) -> Iterator[str]:
         yield f"SQLite finds damaged pages ({str(error).splitlines()[-1]})."
 
 
-def _faults_of_the_whole(path: Path) -> Iterator[str]:
+def _faults_of_the_whole(path: Path, opened: Opened) -> Iterator[str]:
     """What only reading everything shows, such as rows of inputs that the plan does not know."""
     try:
-        len(Run(path))
+        run = Run(path)
+        if run.opened != opened:
+            raise RunError(replaced(path))
+        len(run)
     except RunError as error:
         yield str(error)
 

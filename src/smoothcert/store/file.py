@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +28,7 @@ from smoothcert.store.counts import check_size, read_counts
 from smoothcert.store.holding import READERS_SECONDS, Hold, commit_first, empty_log
 from smoothcert.store.opening import (
     READINGS,
+    File,
     Ration,
     Unused,
     check_layout,
@@ -37,6 +39,7 @@ from smoothcert.store.opening import (
     input_columns,
     is_empty,
     on_network_file_system,
+    replaced,
     size_of,
     sqlite_errors,
     unguard,
@@ -55,6 +58,15 @@ Row = TypeVar("Row")
 META = {"plan", "info", "rejected", "checksum"}
 
 
+@dataclass(frozen=True)
+class Opened:
+    """Which file was opened, what it declares, to the letter, and the plan that this is."""
+
+    file: File
+    declared: tuple[str | None, ...]
+    plan: Plan | None = field(compare=False)
+
+
 class RunFile:
     """One SQLite file. A writer holds SQLite's write lock for as long as it is open; readers are always welcome.
 
@@ -65,15 +77,22 @@ class RunFile:
     """Blocks at which a schedule looks at the votes so far, which have to be found again: no row spans them."""
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, held: Hold | None = None, plan: Plan | None = None
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        file: File,
+        held: Hold | None = None,
+        before: Opened | None = None,
     ) -> None:
-        self.path, self._db, self._held = path, connection, held
+        self.path, self._db, self._file, self._held = path, connection, file, held
         self._ration = Ration(math.inf if held else READINGS * size_of(path.resolve()))
         self._pending: dict[tuple[int, Phase], list[Votes]] = {}
         self._committing, self._committed_at = Lock(), monotonic()
         self._used, self._unwanted, self._gone = False, False, ""
         self._meta = self._read_meta()
-        self.plan = plan or self._parsed(lambda text: schema.plan_from_json(text, self._version), "plan")
+        self.plan = before.plan if before else self._parsed(self._read_plan, "plan")
+        if before and before != self.opened:
+            raise RunError(replaced(path))
 
     @classmethod
     def open_to_write(cls, path: Path) -> RunFile:
@@ -98,7 +117,7 @@ class RunFile:
             if not empty:
                 check_layout(path, connection, size_of(held.path))
                 check_pages(connection)
-                cls(path, connection, held)  # what is damaged is refused, and not sealed anew
+                cls(path, connection, held.file, held)  # what is damaged is refused, and not sealed anew
             unguard(connection)
             held.keep_log(connection)
             connection.execute("BEGIN IMMEDIATE")
@@ -107,16 +126,16 @@ class RunFile:
                 schema.create(connection)
             else:
                 schema.migrate(connection)
-            file = cls(path, connection, held)
+            file = cls(path, connection, held.file, held)
             undo.pop_all()
         return file
 
     @classmethod
-    def open_to_read(cls, path: Path, plan: Plan | None = None) -> RunFile:
-        """Opens the file; its plan is not read again where the caller has it."""
-        connection = connect_to_read(path)
+    def open_to_read(cls, path: Path, before: Opened | None = None) -> RunFile:
+        """Opens the file. One that was opened before has to be the same, and its plan is not read again."""
+        connection, file = connect_to_read(path)
         try:
-            return cls(path, connection, plan=plan)
+            return cls(path, connection, file, before=before)
         except BaseException:
             connection.close()
             raise
@@ -164,7 +183,17 @@ class RunFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For one who looks for rows that are intact among damaged ones."""
+        return self._db
+
     # ---- the record of the run
+
+    @property
+    def opened(self) -> Opened:
+        """What tells this file from any other that comes to lie at its path."""
+        return Opened(self._file, tuple(map(self._meta.get, ("plan", "info"))), self.plan)
 
     @property
     def info(self) -> Info:
@@ -216,6 +245,9 @@ class RunFile:
         if unknown or not text or (sealed and checksum != schema.meta_checksum(meta)):
             raise RunError(damaged(self.path, "a damaged plan"))
         return meta
+
+    def _read_plan(self, text: str) -> Plan:
+        return schema.plan_from_json(text, self._version)
 
     def _parsed(self, read: Callable[[str], Row], key: str) -> Row | None:
         text = self._meta.get(key)

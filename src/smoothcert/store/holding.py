@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import sqlite3
-import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from time import monotonic, sleep
 
 from smoothcert.errors import InputError, RunError
 from smoothcert.store import schema
-from smoothcert.store.opening import Header, check_companions, index_of, log_of, parted
+from smoothcert.store.opening import File, Header, check_companions, file_of, index_of, is_file, log_of, parted
 
 RESERVED = (1 << 30) + 1, 1
 SHARED = (1 << 30) + 2, 510
@@ -37,7 +36,6 @@ EMPTY = (
 ).ljust(4096, b"\0")
 """A database with a log and without tables (SQLite's file format, sections 1.3 and 1.6)."""
 
-File = tuple[int, int]
 _held_here: set[File] = set()
 """What this process writes: opening one of them again, and closing it, would end SQLite's locks on it."""
 
@@ -50,7 +48,7 @@ class Hold:
         self.path = path.resolve()
         check_place(path)
         made = not self.path.exists()
-        if not made and _file(self.path.stat()) in _held_here:
+        if not made and file_of(self.path.stat()) in _held_here:
             raise RunError(_busy(path))
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -58,7 +56,7 @@ class Hold:
             raise InputError(
                 f"{path} cannot be opened ({error.strerror}): check the folder and its permissions."
             ) from None
-        self.file = _file(os.fstat(self._descriptor))
+        self.file = file_of(os.fstat(self._descriptor))
         self._companions: dict[Path, File] = {}
         self._keeps_log = False
         self._made_by_us: tuple[Path, ...] = (self.path,) if made else ()
@@ -136,12 +134,12 @@ class Hold:
 
     def remember_companions(self) -> None:
         """Notes which files SQLite has made beside this one."""
-        self._companions = {p: _file(p.stat()) for p in (log_of(self.path), index_of(self.path)) if p.exists()}
+        self._companions = {p: file_of(p.stat()) for p in (log_of(self.path), index_of(self.path)) if p.exists()}
 
     @property
     def in_place(self) -> bool:
         """Does the file still have the name under which it was opened?"""
-        return _is(self.path, self.file)
+        return is_file(self.path, self.file)
 
     @property
     def named(self) -> bool:
@@ -156,7 +154,7 @@ class Hold:
         """
         log = log_of(self.path)
         parted = not self.named or (not self.in_place and log.exists() and not log.stat().st_size)
-        leftover = [p for p, file in self._companions.items() if parted and _is(p, file)]
+        leftover = [p for p, file in self._companions.items() if parted and is_file(p, file)]
         unused = () if used or not self.in_place else self._made_by_us
         for path in (*leftover, *unused):
             with suppress(OSError):
@@ -202,17 +200,6 @@ def empty_log(connection: sqlite3.Connection) -> bool:
             if connection.execute("PRAGMA application_id").fetchone()[0] == schema.WRITING:
                 connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
-    return False
-
-
-def _file(found: os.stat_result) -> File:
-    return found.st_dev, found.st_ino
-
-
-def _is(path: Path, file: File) -> bool:
-    with suppress(OSError):
-        found = path.lstat()
-        return stat.S_ISREG(found.st_mode) and _file(found) == file
     return False
 
 

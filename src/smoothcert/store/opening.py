@@ -45,6 +45,10 @@ ENDLESS = "rows without end"
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "9p"}
 
 
+File = tuple[int, int]
+"""A file by device and inode, which it keeps under whatever name."""
+
+
 class Unused(InputError):
     """There is a file, and nothing was written into it yet."""
 
@@ -52,6 +56,24 @@ class Unused(InputError):
 def damaged(path: Path, what: str) -> str:
     """The sentence on a file that holds what it should not."""
     return f"{path} has {what}: `diagnose` copies what is intact."
+
+
+def replaced(path: Path) -> str:
+    """The sentence on a file that is another one than before."""
+    return f"{path} was replaced while it was read: open it again."
+
+
+def file_of(found: os.stat_result) -> File:
+    """The file that was found."""
+    return found.st_dev, found.st_ino
+
+
+def is_file(path: Path, file: File) -> bool:
+    """Is this the file's name?"""
+    with suppress(OSError):
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and file_of(found) == file
+    return False
 
 
 def log_of(path: Path) -> Path:
@@ -73,8 +95,8 @@ def size_of(path: Path) -> int:
     return size
 
 
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing, to one state of a file whose tables are ours.
+def connect_to_read(path: Path) -> tuple[sqlite3.Connection, File]:
+    """A connection that writes nothing, to one state of a file whose tables are ours, and which file that is.
 
     The log is read through the index of a living writer, else through one in memory; for that, too, there has to be a
     file. A file in log mode that has no log is read as it is: nobody is writing it. A log that ends with its header is
@@ -85,7 +107,8 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     if not real.is_file():
         raise InputError(f"there is no run file {path}: check the path.")
     check_companions(real)
-    if real.stat().st_size == 0:  # SQLite would delete a log beside it
+    found = real.stat()
+    if found.st_size == 0:  # SQLite would delete a log beside it
         raise Unused(f"{path} holds no run yet: certify into it first.")
     if _has_pages(log_of(real)):
         _make_index(real)
@@ -103,10 +126,12 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         try:
             connection.execute("BEGIN")
             check_layout(path, connection, size_of(real))
+            if not is_file(real, file_of(found)):
+                raise RunError(replaced(path))
         except BaseException:
             connection.close()
             raise
-    return connection
+    return connection, file_of(found)
 
 
 def check_companions(path: Path) -> None:

@@ -48,7 +48,12 @@ class Run:
             self.plan: Plan = file.plan
             self.info: Info = file.info
             self.rejected = file.rejected
+            self.opened = file.opened
         self._known: dict[tuple[str, float, bool, bool], list[Certificate]] = {}
+
+    def file(self) -> RunFile:
+        """The file, opened again; one that has taken its place meanwhile is refused."""
+        return RunFile.open_to_read(self.path, self.opened)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}: {len(self)} of {counted(self.plan.selection.total, 'input')})"
@@ -88,7 +93,7 @@ class Run:
     @cached_property
     def clean(self) -> NDArray[np.int64]:
         """The model's class of each complete input without noise, -1 where it is not known."""
-        with RunFile.open_to_read(self.path, self.plan) as file:
+        with self.file() as file:
             known = file.clean()
         return np.array([known.get(record.position, -1) for record in self.inputs], dtype=np.int64)
 
@@ -155,7 +160,7 @@ class Run:
     @cached_property
     def _complete(self) -> tuple[list[InputRecord], Tally, NDArray[np.float64]]:
         plan = self.plan
-        with RunFile.open_to_read(self.path, plan) as file:
+        with self.file() as file:
             inputs, claims = file.inputs(), {claim.position: claim for claim in file.claims()}
             wanted, drawn = self._wanted(inputs, claims), file.draws()
             kept = [r for r, draws in zip(inputs, wanted, strict=True) if drawn.get(r.position, (0, 0)) == draws]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from smoothcert.errors import InputError
 from smoothcert.plan import differences
-from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_run
 from smoothcert.store.run import Run
 from smoothcert.store.schema import InputsHash
@@ -35,7 +34,7 @@ def merge_runs(shards: Sequence[str | Path], out: str | Path) -> Run:
     info = dataclasses.replace(runs[0].info, command=f"smoothcert merge, of {k} files by: {runs[0].info.command}")
     with new_run(Path(out), plan, info) as merged:
         for offset, run in enumerate(runs):
-            with RunFile.open_to_read(run.path) as file:
+            with run.file() as file:
                 for record in file.inputs():
                     moved = dataclasses.replace(record, position=offset + k * record.position)
                     merged.add_input(moved, file.thumbnail(record.position))
