@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from hashlib import sha256
+
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
@@ -14,6 +18,7 @@ HALVINGS = 48
 INNER_HALVINGS = 36
 DISTRIBUTION_ERROR = 1e-12  # more than the distribution function below loses
 STEEPEST = 1e3
+NEAR = 2.0**-30
 
 
 def pair(bound: ArrayLike, slope: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike = np.inf) -> Floats:
@@ -33,18 +38,60 @@ def pair(bound: ArrayLike, slope: ArrayLike, sigma: ArrayLike, lipschitz: ArrayL
     r = np.zeros(a.size)
     some = (a > np.maximum(0.0, 1 - b)) & (b > 0)  # at r = 0 the supremum is max(0, 1 − b)
     a, b, s, w = a[some], b[some], s[some], w[some]
-    low, high = np.zeros(a.size), np.ones(a.size)  # in units of σ, doubled until it is too much
+    r[some] = s * _largest(lambda r: np.asarray(supremum(r, b, w) <= a), a.size)
+    return r.reshape(shape)
+
+
+def least_pair(inputs: NDArray[np.int64], bound: Floats, slope: Floats, sigma: float, lipschitz: Floats) -> Floats:
+    """The least `pair(bound, slope, …)` of each input, to the last bit. Rival i is one of `inputs[i]`; every input has
+    some, and b is positive.
+
+    The rivals of an input are searched in step: where some fail, those that hold are not the least and are done with.
+    One of them is bounded first, drawn with the hash of the bounds for a seed, and one look at either side of it tells
+    what need not be asked, so that rivals who are nearly alike take no longer: the supremum grows with r, and is too
+    large by less than 2 (1 + b) times its margin.
+    """
+    a, b, _, w = np.broadcast_arrays(*_checked(bound, slope, sigma, lipschitz))
+    seed = int.from_bytes(sha256(a.tobytes()).digest(), "big")
+    order = default_rng(seed).permutation(a.size)
+    first = order[np.unique(inputs[order], return_index=True)[1]]
+    known = pair(a[first], b[first], sigma, lipschitz[first]) / sigma
+    near, blur = np.where(known > 0, known, 1.0)[inputs], 2 * (1 + b) * _margin(w)
+    below, above = near * (1 - NEAR), near * (1 + NEAR)
+    below = np.where(supremum(below, b, w) <= a - blur, below, 0.0)
+    above = np.where(supremum(above, b, w) > a + blur, above, np.inf)
+    above[a <= np.maximum(0.0, 1 - b)] = 0.0
+    rest = np.arange(a.size)
+
+    def fit(radii: Floats) -> NDArray[np.bool_]:
+        """Do all rivals hold? Those that do where others fail are left out."""
+        nonlocal rest
+        r = radii[inputs[rest]]
+        fails = r >= above[rest]
+        asked = np.flatnonzero(~fails & (r > below[rest]))
+        at = rest[asked]
+        fails[asked] = ~(supremum(r[asked], b[at], w[at]) <= a[at])
+        fitting = np.ones(known.size, dtype=bool)
+        fitting[inputs[rest[fails]]] = False
+        rest = rest[fails | fitting[inputs[rest]]]
+        return fitting
+
+    return sigma * _largest(fit, known.size)
+
+
+def _largest(fits: Callable[[Floats], NDArray[np.bool_]], size: int) -> Floats:
+    """The largest radii that fit, in units of σ: doubled until it is too much, then halved."""
+    low, high = np.zeros(size), np.ones(size)
     for _ in range(64):
-        fits = supremum(high, b, w) <= a
-        if not fits.any():
+        fit = fits(high)
+        if not fit.any():
             break
-        low, high = np.where(fits, high, low), np.where(fits, 2 * high, high)
+        low, high = np.where(fit, high, low), np.where(fit, 2 * high, high)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        fits = supremum(middle, b, w) <= a
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    r[some] = s * low
-    return r.reshape(shape)
+        fit = fits(middle)
+        low, high = np.where(fit, middle, low), np.where(fit, high, middle)
+    return low
 
 
 def holds(
@@ -86,8 +133,12 @@ def supremum(r: Floats, b: Floats, w: Floats) -> Floats:
         further = side * (_log_density(t + 2 * r, w) - _log_density(t, w) - np.log(b)) > 0
         low, high = np.where(further, middle, low), np.where(further, high, middle)
     t = side * (low + high) / 2 - r
-    margin = DISTRIBUTION_ERROR + np.where(w > 0, 2.0 ** -(INNER_HALVINGS + 1), 0.0)
-    return np.asarray(distribution(t + 2 * r, w) - b * distribution(t, w) + (1 + b) * margin)
+    return np.asarray(distribution(t + 2 * r, w) - b * distribution(t, w) + (1 + b) * _margin(w))
+
+
+def _margin(w: Floats) -> Floats:
+    """What the supremum may lose of G."""
+    return DISTRIBUTION_ERROR + np.where(w > 0, 2.0 ** -(INNER_HALVINGS + 1), 0.0)
 
 
 def _log_density(t: Floats, w: Floats) -> Floats:

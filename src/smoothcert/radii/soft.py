@@ -24,7 +24,7 @@ from smoothcert.bounds.soft import (
     of_pairs,
 )
 from smoothcert.radii.bonferroni_bernstein import bonferroni_bernstein
-from smoothcert.radii.pair import holds, pair, slope
+from smoothcert.radii.pair import holds, least_pair, pair, slope
 
 SoftMethod = Callable[[SoftVotes, SoftVotes, float, float, Floats], Floats]
 """(selection, estimation, α, σ, L of each class's share or ∞, (m, c)) -> radii (m,); 0 proves nothing."""
@@ -63,7 +63,10 @@ def pair_radii(
     fails = ~holds(radii[some, None], bound[some], b[some], sigma, lip[some])
     fails[np.arange(some.size), top[some]] = False
     at, j = np.nonzero(fails)
-    np.minimum.at(radii, some[at], pair(bound[some[at], j], b[some[at], j], sigma, lip[some[at], j]))
+    worse, inputs = np.unique(some[at], return_inverse=True)
+    rivals = some[at], j
+    found = least_pair(inputs, bound[rivals], b[rivals], sigma, lip[rivals])
+    radii[worse] = np.minimum(radii[worse], found)
     return radii
 
 
