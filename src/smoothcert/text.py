@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import ROUND_DOWN, Context
 from html import escape
+from itertools import islice
 
 UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 """Control characters, marks that turn the direction of writing, and halves of characters."""
@@ -60,6 +61,16 @@ def listed(count: int, names: Sequence[str] | None) -> str:
     ('3: cat, dog, eel', '10')
     """
     return str(count) if names is None else f"{count}: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
+
+
+def first_ten(things: Collection[object]) -> str:
+    """The first ten, and how many more there are.
+
+    >>> first_ten(range(10)), first_ten(range(2010))
+    ('0, 1, 2, 3, 4, 5, 6, 7, 8, 9', '0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2,000 more')
+    """
+    more = f" and {len(things) - 10:,} more" if len(things) > 10 else ""
+    return ", ".join(map(str, islice(things, 10))) + more
 
 
 def counted(count: int, noun: str) -> str:

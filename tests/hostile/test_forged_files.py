@@ -9,8 +9,10 @@ import pickle
 import re
 import sqlite3
 import struct
+import warnings
 import zipfile
 import zlib
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 
@@ -42,6 +44,8 @@ from smoothcert.data import open_data, parquet
 from smoothcert.models import load_model
 from smoothcert.store import schema
 from smoothcert.store.export import export_run
+from smoothcert.store.file import RunFile
+from smoothcert.store.new_run import new_run
 from smoothcert.store.schema import Info, info_from_json, meta_checksum
 
 FORMAT_2 = Path(__file__).parent.parent / "data" / "format-2-labels.smoothcert"
@@ -668,6 +672,35 @@ def test_numbers_at_the_ends_of_what_is_possible(patient, run_bytes, soft_bytes,
         for value in extremes.get(place, ()):
             forgery = forge(content, change=at(place, value))
             patient.survives(read_run, tmp_path / "box", forgery, "run.smoothcert")
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["labels", "soft"])
+def test_the_least_risk_there_is_warns_nobody(run_bytes, soft_bytes, forge, tmp_path, soft):
+    """1/α overflows there."""
+    path = tmp_path / "run.smoothcert"
+    path.write_bytes(forge(soft_bytes if soft else run_bytes, change=at("question.alpha", SMALLEST)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for method in open_run(path).methods:
+            with suppress(InputError):
+                assert {c.radius for c in open_run(path).certificates(method)} == {0.0}
+        shown(path)
+
+
+def test_of_what_is_listed_without_end_ten_are_shown(run_bytes, forge, tmp_path):
+    path, out = tmp_path / "run.smoothcert", io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    path.write_bytes(forge(run_bytes, change=at("selection.broken", list(range(100_000, 200_000)))))
+    with RunFile.open_to_read(path) as file, new_run(tmp_path / "named", file.plan, MANY_VERSIONS):
+        pass
+    shown(tmp_path / "named", out)
+    out.flush()
+    text = " ".join(out.buffer.getvalue().decode().split())
+    assert "100007, 100008, 100009 and 99,990 more" in text
+    assert "p8 1, p9 1 and 199,990 more" in text
+    assert len(text) < 3_000
+
+
+MANY_VERSIONS = Info("", "", "", "", None, {f"p{i}": "1" for i in range(200_000)})
 
 
 def test_a_run_of_very_many_inputs_is_checked_in_bounded_time(refuses, run_bytes, forge):

@@ -17,7 +17,7 @@ from smoothcert.plan import Plan
 from smoothcert.plan.draws import numbers
 from smoothcert.records import flat
 from smoothcert.store import PATIENCE, open_run
-from smoothcert.text import counted, listed
+from smoothcert.text import counted, first_ten, listed
 
 
 def show(
@@ -40,7 +40,7 @@ def show(
         ("model", info.model),
         ("data", info.data),
         ("classes", listed(opened.plan.classifier.num_classes, info.classes)),
-        ("versions", ", ".join(f"{k} {v}" for k, v in info.versions.items())),
+        ("versions", first_ten([f"{k} {v}" for k, v in info.versions.items()])),
         *_declared(opened.plan),
         (
             "done",
@@ -60,7 +60,7 @@ def _declared(plan: Plan) -> Iterator[tuple[str, object]]:
     for noun in ("classifier", "question", "setting", "selection"):
         for name, value in flat(getattr(plan, noun)).items():
             if value not in (None, ""):
-                yield f"{noun}: {name}", value
+                yield f"{noun}: {name}", first_ten(value) if isinstance(value, tuple) else value
     if plan.noise_error:
         yield "noise error", plan.noise_error
     if plan.constant is not None:

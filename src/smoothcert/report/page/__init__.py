@@ -32,7 +32,7 @@ from smoothcert.report.sheets import CELLS, COLUMNS, Sheets, sheets_of
 from smoothcert.sampling.identity import Identity
 from smoothcert.store.run import Run
 from smoothcert.summary import Summary
-from smoothcert.text import listed, printable
+from smoothcert.text import first_ten, listed, printable
 
 SCRIPTS = ("dom.js", "chart.js", "histogram.js", "tables.js", "gallery.js", "page.js")
 TOP_CLASSES = 6
@@ -186,7 +186,7 @@ def _made(run: Run) -> list[tuple[str, str]]:
         "engine": f"{setting.engine}, batches of {setting.batch}" if isinstance(setting.engine, Identity) else "",
         "classifier fingerprint": classifier.model,
         "inputs fingerprint": selection.inputs or selection.data,
-        "versions": ", ".join(f"{name} {number}" for name, number in info.versions.items()),
+        "versions": first_ten([f"{name} {number}" for name, number in info.versions.items()]),
     }
     return [(key, value) for key, value in record.items() if value]
 
