@@ -73,7 +73,8 @@ def read_plain(path: Path, most: int) -> bytes:
     """What is in a plain file of at most so many bytes. A link is not followed: it may lead to what never ends."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size > most:
-        raise OSError(errno.EINVAL, f"no plain file of at most {most >> 30} GB")
+        size = f"{most >> 30} GB" if most >> 30 else f"{most >> 20} MB"
+        raise OSError(errno.EINVAL, f"no plain file of at most {size}")
     with open(path, "rb", opener=lambda name, how: os.open(name, how | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         return file.read(found.st_size)
 

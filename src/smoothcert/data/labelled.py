@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
+import struct
+import zlib
 from pathlib import Path
-from typing import Any
 
 from smoothcert.data.folder import Pictures, class_order, images_in
 from smoothcert.data.images import Preprocessing
 from smoothcert.data.listing import read_listing
+from smoothcert.data.matlab import read_table
 from smoothcert.errors import InputError
 
 IMAGENET_NAME = "ILSVRC2012_val_{:08d}"
@@ -111,8 +113,6 @@ def _of_imagenet(labels: list[str], file: Path) -> dict[str, str]:
 
 def _development_kit(file: Path) -> dict[int, str]:
     """The class that each number of the kit stands for: it has an order of its own, which no network uses."""
-    from scipy.io import loadmat
-
     meta = file.with_name(META)
     if not meta.is_file() or meta.stat().st_size > _MOST_META:
         raise InputError(
@@ -120,7 +120,7 @@ def _development_kit(file: Path) -> dict[int, str]:
             "beside the labels that come with it."
         )
     try:
-        rows: Any = loadmat(str(meta), squeeze_me=True, variable_names=["synsets"])["synsets"]
-        return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows if not int(row["num_children"])}
-    except Exception as error:  # on damaged bytes SciPy raises whatever it stumbled on
+        rows = read_table(meta.resolve(), "synsets", _MOST_META)
+        return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows if row["num_children"] == 0}
+    except (OSError, KeyError, TypeError, OverflowError, ValueError, struct.error, zlib.error) as error:
         raise InputError(f"The file {meta} is not that of ImageNet's development kit: copy it again.") from error
