@@ -113,6 +113,10 @@ def test_every_published_radius_is_one_of_ours(log):
         ([9, 1], [90, 10], {"method": "best"}, "unknown method 'best'"),
         ([9, 1], [90, 10], {"alpha": 0.0}, "alpha must lie strictly between 0 and 1"),
         ([9, 1], [90, 10], {"alpha": 1.5}, "alpha must lie strictly between 0 and 1"),
+        *(
+            ([9, 1], [90, 10], {"alpha": value}, "alpha must be one number")
+            for value in ("0.1", [0.1], [[1], [1, 2]], None)
+        ),
         ([9, 1], [90, 10], {"sigma": 0.0}, "sigma must be a positive number"),
         ([9, 1], [90, 10], {"sigma": float("nan")}, "sigma must be a positive number"),
         ([9, 1], [90, 10], {"sigma": -1}, "sigma must be a positive number"),

@@ -31,7 +31,7 @@ def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
 
 def check_level(alpha: Any) -> float:
     """One level, as `check_alpha` but for a single number."""
-    if np.ndim(alpha) != 0:
+    if not isinstance(alpha, int | float | np.number):
         raise InputError(f"alpha must be one number, got {alpha!r}: 0.001 is the usual choice.")
     return float(check_alpha(alpha))
 

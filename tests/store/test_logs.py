@@ -134,6 +134,8 @@ def test_the_paper_s_vote_logs(tmp_path):
         (COHEN.replace("0\t3\t3", "0\t__import__('os')\t3"), "where a class belongs"),
         (COHEN.replace("0\t3\t3", "0\t-1\t3"), "line 2 of .* has '-1' where a class belongs"),
         (COHEN.replace("0\t3\t3", "0\t3\t-7"), "line 2 of .* has '-7' where a class belongs"),
+        (COHEN.replace("0\t3\t3", "0\t٣\t3"), "line 2 of .* has '٣' where a class belongs"),
+        (COHEN.replace("0.526", "٣"), "line 2 of .* has '٣' where a radius belongs"),
         (COHEN.replace("20\t", "0\t"), "has the same index twice"),
         (COHEN.replace("1 day", "9" * 400 + " days"), "line 3 of .* has '9{20}' where a duration belongs"),
         (COHEN.replace("0:00:15", "9" * 5000 + ":00:15"), "line 2 of .* has '9{20}' where a duration belongs"),
@@ -144,6 +146,20 @@ def test_a_bad_log_leaves_nothing_behind(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert", sigma=0.5)
     assert not (tmp_path / "run.smoothcert").exists()
+
+
+def test_digits_of_other_scripts_are_no_numbers(tmp_path):
+    """Neither in the name of a log, nor where a duration belongs."""
+    for name in ("log_sigma_٣.tsv", "log.tsv"):
+        (tmp_path / name).write_text(COHEN.replace("0:00:15.12", "٣:٣٣:٣٣"))
+    with pytest.raises(InputError, match="does not say its sigma"):
+        import_logs([tmp_path / "log_sigma_٣.tsv"], tmp_path / "run.smoothcert")
+    run = import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert", sigma=0.5)
+    assert run.tally.seconds.tolist() == [0.0, 86401.0]
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else 1
 
 
 @pytest.mark.parametrize(
@@ -158,6 +174,12 @@ def test_a_bad_log_leaves_nothing_behind(tmp_path, text, message):
         (["[90, 10]"], ["[900, 100]"], [1, 2], "JSON object"),
         (["[90, 10]"], ["[900, 100]"], {"sigma": 10**400}, "sigma must be at most 1.8e"),
         (["[90, 10]"], ["[900, 100]"], {"sigma": 1, "alpha": 10**400}, "alpha must lie strictly between 0 and 1"),
+        *(
+            (["[90, 10]"], ["[900, 100]"], {"sigma": 1, "alpha": 0.1, name: value}, f"json says of {name} what is no")
+            for name in ("sigma", "alpha")
+            for value in ([[1], [1, 2]], nested(70), nested(500), "0.1", {})
+        ),
+        (["[٣, 97]"], ["[900, 100]"], {"sigma": 1}, "no list of counts"),
     ],
 )
 def test_bad_vote_logs(tmp_path, selection, estimation, config, message):

@@ -15,7 +15,7 @@ from smoothcert.data.matlab import read_table
 from smoothcert.errors import InputError
 
 IMAGENET_NAME = "ILSVRC2012_val_{:08d}"
-WNID = re.compile(r"n\d{8}\b")
+WNID = re.compile(r"n\d{8}\b", re.ASCII)
 META = "meta.mat"
 _MOST_META = 1 << 22  # bytes: it may be compressed
 
@@ -38,7 +38,7 @@ class LabelledFolder(Pictures):
         follow_links: bool = False,
     ) -> None:
         known = _known(labels)
-        numbered = all(re.fullmatch(r"-?\d{1,9}", label) for label in known.values())
+        numbered = all(re.fullmatch(r"-?\d{1,9}", label, re.ASCII) for label in known.values())
         if numbered and classes is not None:
             raise InputError(f"`classes` orders names, and the labels of {labels} are numbers already: leave it out.")
         order = () if numbered else _order(set(known.values()), classes)

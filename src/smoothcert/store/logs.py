@@ -28,7 +28,7 @@ from smoothcert.text import printable
 VOTE_COLUMNS = ("idx", "label", "counts")
 LARGEST_LOG = 1 << 30  # bytes
 LARGEST_CONFIG = 1 << 20  # bytes
-DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)", re.ASCII)
 
 
 def import_logs(
@@ -83,7 +83,7 @@ def _import_radii(
     n: int | None,
     num_classes: int | None,
 ) -> Run:
-    named = re.search(r"sigma_(\d*\.?\d+)", log.name)
+    named = re.search(r"sigma_(\d*\.?\d+)", log.name, re.ASCII)
     if sigma is None and named is None:
         raise InputError(f"{log} does not say its sigma: pass `sigma`.")
     entries = [
@@ -162,12 +162,15 @@ def _config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not a plain file of readable JSON: repair or remove it.") from None
     if not isinstance(config, dict):
         raise InputError(f"{path} must hold a JSON object: repair or remove it.")
+    for name in ("sigma", "alpha"):
+        if not isinstance(config.get(name), int | float | None):
+            raise InputError(f"{path} says of {name} what is no number: repair or remove it.")
     return config
 
 
 def _votes(rows: list[list[str]], log: Path) -> Iterator[tuple[str, int, list[int]]]:
     for number, (idx, label, text) in enumerate(rows, start=2):
-        if not re.fullmatch(r"\[\d{1,9}(, *\d{1,9})*\]", text.strip()):
+        if not re.fullmatch(r"\[\d{1,9}(, *\d{1,9})*\]", text.strip(), re.ASCII):
             raise InputError(f"line {number} of {log} has no list of counts such as [3, 97]: the log is cut off.")
         yield idx, _class(label, log, number), [int(k) for k in re.findall(r"\d+", text)]
 
@@ -200,14 +203,14 @@ def _info(log: Path, radii_only: bool) -> Info:
 
 
 def _class(text: str, log: Path, number: int, least: int = 0) -> int:
-    if not re.fullmatch(r"-?\d{1,9}", text.strip()) or int(text) < least:
+    if not re.fullmatch(r"-?\d{1,9}", text.strip(), re.ASCII) or int(text) < least:
         raise InputError(f"line {number} of {log} has {text[:20]!r} where a class belongs: repair the log.")
     return int(text)
 
 
 def _radius(text: str, log: Path, number: int) -> float:
     try:
-        radius = float(text)
+        radius = float(text) if text.isascii() else -1.0
     except ValueError:
         radius = -1.0
     if not 0 <= radius < float("inf"):
