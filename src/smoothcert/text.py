@@ -14,6 +14,9 @@ UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 FORMULA = re.compile('["\\s]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r]')
 """What a spreadsheet takes for a formula, also in quotes, behind spaces, or in letters of full width."""
 
+QUOTED = frozenset('"\t\r\n')
+"""What a cell is quoted for."""
+
 
 def printable(text: str) -> str:
     """The text with what cannot be shown, or would disguise it, made visible as U+FFFD.
@@ -32,6 +35,17 @@ def csv_row(row: Iterable[object]) -> list[object]:
     -1 '=1+1 '"=1+1"
     """
     return [f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value for value in row]
+
+
+def tsv_line(row: Iterable[object]) -> str:
+    """Such a row with tabs between, quoted as by the csv module: readers take a cell that begins with a quote to go on
+    until the next one, over as many lines as that takes.
+
+    >>> tsv_line(["cat", 3, 'an "a" is']).split("\\t")
+    ['cat', '3', '"an ""a"" is"']
+    """
+    cells = map(str, csv_row(row))
+    return "\t".join('"' + cell.replace('"', '""') + '"' if set(cell) & QUOTED else cell for cell in cells)
 
 
 def html_table(fields: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 
 import numpy as np
+import pandas
 import pyarrow.parquet as pq
 import pytest
 
@@ -42,6 +43,33 @@ def test_our_tsv_comes_back(run, tmp_path):
         [c.radius for c in back.certificates()], [c.radius for c in run.certificates()], rtol=1e-2
     )
     assert back.info.radii_only
+
+
+QUOTES = ('"a', "ordinary", 'b"', '"', '""', '"c"', 'd"e', '"=1+1', "'f'", "last")
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv"])
+def test_no_quote_in_an_index_swallows_rows(tmp_path, kind):
+    """Spreadsheets, pandas and the csv module take what begins with a quote to go on until the next."""
+    quoted = ('"' + id.replace('"', '""') + '"' for id in QUOTES)
+    rows = "".join(f"{id}\t1\t1\t0.5\t1\t0:00:01\n" for id in quoted)
+    (tmp_path / "log.tsv").write_text(COHEN.splitlines()[0] + "\n" + rows)
+    run = import_logs([tmp_path / "log.tsv"], tmp_path / "run", sigma=0.5)
+    assert run.ids == list(QUOTES)
+    path, separator = tmp_path / f"out.{kind}", "\t" if kind == "tsv" else ","
+    export_run(run, path, kind)
+    expected = ["'" + id if "=" in id else id for id in QUOTES]
+    with path.open(newline="") as file:
+        found = list(csv.reader(file, delimiter=separator))
+    assert [row[0] for row in found[1:]] == expected
+    assert pandas.read_csv(path, sep=separator).iloc[:, 0].tolist() == expected
+    if kind == "tsv":
+        assert import_logs([path], tmp_path / "back", sigma=0.5).ids == expected
+
+
+def test_an_index_with_a_lone_quote_is_itself(tmp_path):
+    (tmp_path / "log.tsv").write_text(COHEN.replace("\n0\t", '\n"a\t').replace("20\t", 'b"\t'))
+    assert import_logs([tmp_path / "log.tsv"], tmp_path / "run", sigma=0.5).ids == ['"a', 'b"']
 
 
 def test_every_format_has_every_certificate(run, tmp_path):

@@ -21,7 +21,7 @@ from smoothcert.files import write_text
 from smoothcert.options import make
 from smoothcert.plan import Classifier, Question, Selection, Setting
 from smoothcert.sampling.blocks import Input
-from smoothcert.text import counted, csv_row
+from smoothcert.text import counted, tsv_line
 
 CHUNK = 50
 FEW = 20
@@ -64,7 +64,7 @@ def predict(
             predictions = smoothed.predict_batch([Input(e.id, e.array) for e in examples], alpha=alpha, max_n=max_n)
             time = timedelta(seconds=(perf_counter() - before) / len(examples))
             for e, k in zip(examples, predictions, strict=True):
-                lines.append("\t".join(map(str, csv_row([e.id, e.label, k, int(k == e.label), time]))))
+                lines.append(tsv_line([e.id, e.label, k, int(k == e.label), time]))
                 table.add_row(e.id, called(e.label, dataset.classes), called(k, dataset.classes))
                 right, abstained = right + (k == e.label), abstained + (k == ABSTAIN)
             meter(smoothed.drawn, (start + len(examples)) / len(rows))

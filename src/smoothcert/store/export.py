@@ -18,7 +18,7 @@ from smoothcert.errors import InputError
 from smoothcert.files import as_text, write_whole
 from smoothcert.records import record
 from smoothcert.store.run import Run
-from smoothcert.text import csv_row, radius_text
+from smoothcert.text import csv_row, radius_text, tsv_line
 
 logger = logging.getLogger(__name__)
 ESTIMATED_RADIUS = "estimated_radius"
@@ -82,7 +82,7 @@ def _tsv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
         for r in rows:
             time = timedelta(seconds=r["seconds"])
             facts = (r["id"], r["label"], r["prediction"], radius_text(r[radius]), int(r["correct"]), time)
-            print(*csv_row(facts), sep="\t", file=text)
+            print(tsv_line(facts), file=text)
 
 
 def _csv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:

@@ -28,6 +28,7 @@ from smoothcert.text import printable
 VOTE_COLUMNS = ("idx", "label", "counts")
 LARGEST_LOG = 1 << 30  # bytes
 LARGEST_CONFIG = 1 << 20  # bytes
+QUOTED = re.compile('"(?:[^"]|"")*"')
 DURATION = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)", re.ASCII)
 
 
@@ -62,7 +63,7 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[list[str]]]:
     if not lines:
         raise InputError(f"{path} is empty: give a tab-separated log.")
     header = tuple(lines[0].split("\t"))
-    rows = [line.split("\t") for line in lines[1:] if line.strip()]
+    rows = [_fields(line) for line in lines[1:] if line.strip()]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise InputError(f"line {number} of {path} has {len(row)} columns, not {len(header)}: the log is cut off.")
@@ -71,6 +72,14 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[list[str]]]:
     if len({row[0] for row in rows}) < len(rows):
         raise InputError(f"{path} has the same index twice: give the log of one run.")
     return header, rows
+
+
+def _fields(line: str) -> list[str]:
+    """What stands between the tabs, without the quotes that `tsv_line` puts around it."""
+    fields = line.split("\t")
+    if '"' not in line:
+        return fields
+    return [field[1:-1].replace('""', '"') if QUOTED.fullmatch(field) else field for field in fields]
 
 
 def _import_radii(
