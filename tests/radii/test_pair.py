@@ -75,7 +75,7 @@ def test_numbers_that_make_no_sense_are_refused(arguments):
 @pytest.mark.parametrize("lipschitz", [0.3, 3.0, np.inf])
 @pytest.mark.parametrize("apart", [0.3, 1e-10, 1e-15, 0.0], ids=["apart", "near", "nearer", "tied"])
 def test_the_least_of_many_pairs_is_that_of_all_to_the_last_bit(lipschitz, apart):
-    """Some of which prove nothing, or much more."""
+    """Some of which prove nothing, or much more; the last input has no rivals."""
     rng = np.random.default_rng(7)
     inputs, sigma = rng.permutation(np.repeat(np.arange(12), 40)), 0.37
     own = rng.uniform(0.2, 0.9, 12)[inputs]
@@ -83,9 +83,9 @@ def test_the_least_of_many_pairs_is_that_of_all_to_the_last_bit(lipschitz, apart
     b = rng.choice([0.8, 1.0, 1.7], 12)[inputs] * (1 + apart * rng.uniform(-1, 1, inputs.size))
     bound[inputs == 3], bound[(inputs == 4) & (np.arange(inputs.size) % 2 > 0)] = -0.2, 1.0
     constants = np.broadcast_to(lipschitz * (1 + apart * rng.uniform(-1, 1, inputs.size)), inputs.shape)
-    least = np.full(12, np.inf)
+    least = np.full(13, np.inf)
     np.minimum.at(least, inputs, pair(bound, b, sigma, constants))
-    assert least_pair(inputs, bound, b, sigma, constants).tolist() == least.tolist()
+    assert least_pair(inputs, 13, bound, b, sigma, constants).tolist() == least.tolist()
     assert least[3] == 0
     assert (least > 0).any()
 
@@ -94,5 +94,5 @@ def test_rivals_who_are_nearly_alike_are_asked_less_often_than_they_are_halved(m
     asked = []
     monkeypatch.setattr("smoothcert.radii.pair.supremum", lambda r, b, w: asked.append(np.size(r)) or supremum(r, b, w))
     bound = 0.5 + 1e-14 * np.random.default_rng(0).random(10_000)
-    least_pair(np.zeros(10_000, dtype=np.int64), bound, np.ones(10_000), 0.5, np.full(10_000, 2.0))
+    least_pair(np.zeros(10_000, dtype=np.int64), 1, bound, np.ones(10_000), 0.5, np.full(10_000, 2.0))
     assert sum(asked) < 25 * 10_000

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 import numpy as np
-from numpy.random import default_rng
+from numpy.random import Generator, default_rng
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
@@ -18,7 +18,9 @@ HALVINGS = 48
 INNER_HALVINGS = 36
 DISTRIBUTION_ERROR = 1e-12  # more than the distribution function below loses
 STEEPEST = 1e3
-NEAR = 2.0**-30
+
+FEW, NEAR = 16, 2.0**-30
+"""Rivals of each input that are bounded at once, and how far beyond the least of them the others are looked at."""
 
 
 def pair(bound: ArrayLike, slope: ArrayLike, sigma: ArrayLike, lipschitz: ArrayLike = np.inf) -> Floats:
@@ -42,26 +44,30 @@ def pair(bound: ArrayLike, slope: ArrayLike, sigma: ArrayLike, lipschitz: ArrayL
     return r.reshape(shape)
 
 
-def least_pair(inputs: NDArray[np.int64], bound: Floats, slope: Floats, sigma: float, lipschitz: Floats) -> Floats:
-    """The least `pair(bound, slope, …)` of each input, to the last bit. Rival i is one of `inputs[i]`; every input has
-    some, and b is positive.
+def least_pair(
+    inputs: NDArray[np.int64], size: int, bound: Floats, slope: Floats, sigma: float, lipschitz: Floats
+) -> Floats:
+    """The least `pair(bound, slope, …)` of each of so many inputs, to the last bit; ∞ where there is none. Rival i is
+    one of `inputs[i]`, and b is positive.
 
-    The rivals of an input are searched in step: where some fail, those that hold are not the least and are done with.
-    One of them is bounded first, drawn with the hash of the bounds for a seed, and one look at either side of it tells
-    what need not be asked, so that rivals who are nearly alike take no longer: the supremum grows with r, and is too
-    large by less than 2 (1 + b) times its margin.
+    A few rivals of each input are bounded, drawn with the hash of the bounds for a seed, and the others are looked at
+    beyond the least of these: most of them hold there. The rest are searched in step: where some fail, those that hold
+    are done with. What follows from looks on either side of that radius is not asked again, so that rivals who are
+    nearly alike take no longer: the supremum grows with r, and is too large by less than 2 (1 + b) times its margin.
     """
     a, b, _, w = np.broadcast_arrays(*_checked(bound, slope, sigma, lipschitz))
-    seed = int.from_bytes(sha256(a.tobytes()).digest(), "big")
-    order = default_rng(seed).permutation(a.size)
-    first = order[np.unique(inputs[order], return_index=True)[1]]
-    known = pair(a[first], b[first], sigma, lipschitz[first]) / sigma
-    near, blur = np.where(known > 0, known, 1.0)[inputs], 2 * (1 + b) * _margin(w)
-    below, above = near * (1 - NEAR), near * (1 + NEAR)
-    below = np.where(supremum(below, b, w) <= a - blur, below, 0.0)
-    above = np.where(supremum(above, b, w) > a + blur, above, np.inf)
+    few = _few_of_each(inputs, default_rng(int.from_bytes(sha256(a.tobytes()).digest(), "big")))
+    least = np.full(size, np.inf)
+    np.minimum.at(least, inputs[few], pair(a[few], b[few], sigma, lipschitz[few]))
+
+    left = np.flatnonzero(~few & (least[inputs] > 0))
+    above, blur = (least[inputs] / sigma) * (1 + NEAR), 2 * (1 + b) * _margin(w)
+    value = supremum(above[left], b[left], w[left])
+    above[left[~(value > a[left] + blur[left])]] = np.inf
     above[a <= np.maximum(0.0, 1 - b)] = 0.0
-    rest = np.arange(a.size)
+    rest = left[~(value <= a[left] - blur[left])]
+    below = (least[inputs] / sigma) * (1 - NEAR)
+    below[rest[~(supremum(below[rest], b[rest], w[rest]) <= a[rest] - blur[rest])]] = 0.0
 
     def fit(radii: Floats) -> NDArray[np.bool_]:
         """Do all rivals hold? Those that do where others fail are left out."""
@@ -71,12 +77,22 @@ def least_pair(inputs: NDArray[np.int64], bound: Floats, slope: Floats, sigma: f
         asked = np.flatnonzero(~fails & (r > below[rest]))
         at = rest[asked]
         fails[asked] = ~(supremum(r[asked], b[at], w[at]) <= a[at])
-        fitting = np.ones(known.size, dtype=bool)
+        fitting = np.ones(size, dtype=bool)
         fitting[inputs[rest[fails]]] = False
         rest = rest[fails | fitting[inputs[rest]]]
         return fitting
 
-    return sigma * _largest(fit, known.size)
+    searched = sigma * _largest(fit, size)  # endless where nobody is left
+    return np.where(np.isfinite(least), np.minimum(least, searched), np.inf)
+
+
+def _few_of_each(inputs: NDArray[np.int64], chance: Generator) -> NDArray[np.bool_]:
+    """So many rows of each input, by chance."""
+    order = chance.permutation(inputs.size)
+    order = order[np.argsort(inputs[order], kind="stable")]
+    few = np.zeros(inputs.size, dtype=bool)
+    few[order[np.arange(inputs.size) - np.searchsorted(inputs[order], inputs[order]) < FEW]] = True
+    return few
 
 
 def _largest(fits: Callable[[Floats], NDArray[np.bool_]], size: int) -> Floats:

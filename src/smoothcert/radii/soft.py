@@ -63,11 +63,8 @@ def pair_radii(
     fails = ~holds(radii[some, None], bound[some], b[some], sigma, lip[some])
     fails[np.arange(some.size), top[some]] = False
     at, j = np.nonzero(fails)
-    worse, inputs = np.unique(some[at], return_inverse=True)
     rivals = some[at], j
-    found = least_pair(inputs, bound[rivals], b[rivals], sigma, lip[rivals])
-    radii[worse] = np.minimum(radii[worse], found)
-    return radii
+    return np.minimum(radii, least_pair(some[at], len(radii), bound[rivals], b[rivals], sigma, lip[rivals]))
 
 
 SOFT_METHODS: dict[str, SoftMethod] = {
