@@ -28,6 +28,15 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex(z):
     assert (rest <= rest @ p + 1e-9).all()
 
 
+@pytest.mark.parametrize("scale", [1e3, 1e9, 1e17, 1e38])
+def test_sparsemax_of_large_scores(scale):
+    """Shares depend on differences alone."""
+    z = torch.tensor([[0.0, 0.25, -0.5, -3.0], [1.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
+    np.testing.assert_array_equal(sparsemax(torch.round(1024 * z) / 1024 + 1024.0), sparsemax(z))
+    assert sparsemax(scale * z).sum(dim=1).tolist() == [1.0, 1.0]
+    assert sparsemax(scale * z)[1].tolist() == [0.5, 0.5, 0.0, 0.0]
+
+
 def test_blocks_add_up_to_the_whole_in_any_cut():
     generator = torch.Generator().manual_seed(1)
     k = shares("softmax", 0.5, torch.randn(1000, 7, generator=generator)).numpy()

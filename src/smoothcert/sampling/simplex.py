@@ -20,7 +20,12 @@ def softmax(scores: torch.Tensor) -> torch.Tensor:
 
 
 def sparsemax(scores: torch.Tensor) -> torch.Tensor:
-    """The point of the simplex nearest to the scores (Martins and Astudillo, 2016): `max(z − θ, 0)` that sums to 1."""
+    """The point of the simplex nearest to the scores (Martins and Astudillo, 2016): `max(z − θ, 0)` that sums to 1.
+
+    What is 1 below the largest score has no share; nearer ones differ from it by numbers that can be added up exactly
+    enough, whatever the scores are.
+    """
+    scores = (scores - scores.max(dim=1, keepdim=True).values).clamp_min(-1.0)
     ordered = scores.sort(dim=1, descending=True).values
     excess = (ordered.cumsum(dim=1) - 1) / torch.arange(1, scores.shape[1] + 1, device=scores.device)
     support = (ordered > excess).sum(dim=1, keepdim=True)
