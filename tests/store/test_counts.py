@@ -5,15 +5,33 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from interruptible import certify
-from smoothcert import InputError, Labels, Margins, RunError, open_run
-from smoothcert.sampling.blocks import Soft
+from smoothcert import InputError, RunError, open_run
+from smoothcert.plan import (
+    KINDS,
+    Classifier,
+    Duels,
+    FixedN,
+    Labels,
+    Margins,
+    Plan,
+    Question,
+    Selection,
+    Setting,
+    Softmax,
+)
+from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, UNIT, Phase, Soft, Votes, join
 from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 from smoothcert.store import counts
+from smoothcert.store.doctor import diagnose
 from smoothcert.store.file import RunFile
-from smoothcert.store.schema import pack
+from smoothcert.store.rows import NOTHING, Keys, end_of, fit
+from smoothcert.store.schema import pack, unpack
 
 ADAPTIVE = {"radii": [0.1, 0.2], "max_n": 1000}
 
@@ -57,11 +75,11 @@ def test_both_ways_of_reading_agree(path, chunk, monkeypatch):
         np.testing.assert_array_equal(getattr(quick.others, name), getattr(others, name))
 
 
-def rewrite(path, change):
+def rewrite(path, change, row=-1):
     """Changes one stored row of votes and writes it with a checksum that is right."""
     with RunFile.open_to_read(path) as file:
-        votes = list(file.votes())
-    old = votes[-1]
+        votes = [unpack(stored) for stored in file._vote_rows()]
+    old = votes[row]
     row = pack(change(old))
     with sqlite3.connect(path) as database:
         database.execute(
@@ -95,6 +113,200 @@ def test_rows_that_contradict_the_plan(path, change):
     assert at_once(path) is None
     with pytest.raises(RunError):
         len(open_run(path))
+
+
+def counted(kind, scores, phase, candidate):
+    """What the executor makes of scores, a row for each two blocks at most."""
+    labels, ballots = scores.argmax(dim=1).numpy(), kind.ballots(scores).numpy()
+    blocks = []
+    for first in range(0, len(labels), BLOCK):
+        part = slice(first, first + BLOCK)
+        found = np.bincount(labels[part])
+        key = 0, phase, first // BLOCK, first // BLOCK + 1, len(labels[part])
+        beside = kind.count(ballots[part], candidate)
+        blocks.append(Votes(*key, found.nonzero()[0], found[found.nonzero()], 0.0, beside))
+    return [join(blocks[i : i + 2]) for i in range(0, len(blocks), 2)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    kind=st.sampled_from([Margins(0.5) if kind is Margins else kind() for kind in KINDS]),
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.sampled_from([0.0, 1e-6, 0.3, 1.0, 30.0, 1e9, 1e30]),
+    whole=st.booleans(),
+    c=st.integers(2, 9),
+    n0=st.integers(1, 320),
+    n=st.integers(2, 530),
+)
+def test_every_honest_row_is_read(kind, seed, scale, whole, c, n0, n):
+    """Of scores of all sizes, with and without ties."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(n0 + n, c)) + rng.exponential(size=c)
+    scores = torch.from_numpy((scale * (np.round(scores) if whole else scores)).astype(np.float32))
+    classifier = Classifier(sigma=0.5, num_classes=c, votes=kind)
+    plan = Plan(classifier, Question(n0=n0, draws=FixedN(n)).about(classifier), Setting(), Selection(total=1))
+    rows = counted(kind, scores[:n0], Phase.SELECTION, NO_CANDIDATE)
+    chosen = NO_CANDIDATE if rows[0].beside is None else rows[0].beside.join([v.beside for v in rows]).leader(n0)
+    rows += counted(kind, scores[n0:], Phase.ESTIMATION, chosen)
+    before = NOTHING
+    for votes in rows:
+        keys = Keys.of(unpack(pack(votes)))
+        assert fit(keys, plan, before)
+        before = end_of(keys)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda v: np.array([0, 0, 1]), id="twice"),
+        pytest.param(lambda v: np.array([1, 0, 2]), id="out of order"),
+    ],
+)
+def test_labels_that_are_listed_otherwise(labels, spoil):
+    def listed(votes):
+        return replace(votes, classes=spoil(votes), counts=np.array([1, 1, votes.draws - 2]))
+
+    rewrite(labels, listed)
+    assert at_once(labels) is None
+    with pytest.raises(RunError, match="contradict"):
+        len(open_run(labels))
+    assert not diagnose(labels).healthy
+
+
+def test_labels_without_a_vote(labels):
+    rewrite(labels, lambda v: replace(v, classes=np.array([0, 1]), counts=np.array([v.draws, 0])))
+    assert at_once(labels) is None
+    assert not diagnose(labels).healthy
+
+
+LAST = {"selection": -2, "estimation": -1}
+
+
+def labelled(votes, *counts):
+    """The votes with other labels beside what the scores add up to."""
+    counts = np.array(counts)
+    return replace(votes, classes=counts.nonzero()[0], counts=counts[counts > 0])
+
+
+@pytest.fixture(params=[Duels(), Margins(0.5)], ids=str)
+def scored(request, tmp_path):
+    """A run in which class 1 leads in all draws of the last input."""
+    path, k, n = tmp_path / "run.smoothcert", np.array([1]), np.array([100])
+    certify(path, votes=request.param, n0=100, n=100)
+    won = Lost(k, k, n) if request.param == Duels() else Spread(k, k, n * 0 + POINTS // 2, n * WEIGHT)
+    for row in LAST.values():
+        rewrite(path, lambda v: labelled(replace(v, beside=won), 0, 100, 0), row)
+    return path
+
+
+@pytest.mark.parametrize("sample", LAST)
+@pytest.mark.parametrize("labels", [(1, 99, 0), (0, 99, 1), (0, 0, 100), (30, 40, 30)], ids=str)
+def test_labels_that_the_scores_contradict(scored, sample, labels):
+    """What leads in all draws is the label of all."""
+    assert len(open_run(scored)) == 12
+    rewrite(scored, lambda v: labelled(v, *labels), LAST[sample])
+    with pytest.raises(RunError, match="contradict"):
+        len(open_run(scored))
+    assert not diagnose(scored).healthy
+
+
+@pytest.mark.parametrize(
+    ("labels", "good"),
+    [((60, 40, 0), True), ((0, 100, 0), False), ((20, 41, 39), False), ((10, 90, 0), False)],
+    ids=str,
+)
+def test_labels_beside_some_losses(scored, labels, good):
+    """Class 1 loses 60 draws to class 0, and as margins all of their vote; it is the label of none of these."""
+    k, j = np.array([1, 1]), np.array([0, 1])
+    lost = Lost(k, j, np.array([60, 100]))
+    spread = Spread(k, j, np.array([0, POINTS // 2]), np.array([60, 100]) * WEIGHT)
+
+    def other(votes):
+        return labelled(replace(votes, beside=lost if isinstance(votes.beside, Lost) else spread), *labels)
+
+    rewrite(scored, other)
+    if good:
+        assert len(open_run(scored)) == 12
+    else:
+        with pytest.raises(RunError, match="contradict"):
+            len(open_run(scored))
+
+
+@pytest.fixture
+def shares(tmp_path):
+    """A run of softmax votes."""
+    certify(tmp_path / "shares.smoothcert", votes=Softmax(1.0), n0=100, n=100)
+    return tmp_path / "shares.smoothcert"
+
+
+def shares_of(sample, **changes):
+    """A change of sums, squares or products: where a number is, it is added to that of the first class."""
+
+    def spoil(votes):
+        values = {
+            name: getattr(votes.beside, name) + np.array([by, 0, 0]) if name != "candidate" else by
+            for name, by in changes.items()
+        }
+        return replace(votes, beside=replace(votes.beside, **values))
+
+    return pytest.param(spoil, LAST[sample], id=f"{sample} {changes}")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "row"),
+    [
+        shares_of("selection", candidate=0),
+        shares_of("selection", products=1),
+        shares_of("selection", sums=-200 * UNIT),
+        shares_of("selection", sums=201),
+        shares_of("selection", sums=-201),
+        shares_of("selection", squares=-(1 << 62)),
+        shares_of("selection", squares=100 * UNIT**2),
+        shares_of("estimation", candidate=NO_CANDIDATE),
+        shares_of("estimation", candidate=3),
+        shares_of("estimation", sums=100 * UNIT),
+        shares_of("estimation", sums=1 << 62),
+        shares_of("estimation", squares=1 << 62),
+        shares_of("estimation", products=-(1 << 62)),
+        shares_of("estimation", products=100 * UNIT**2),
+        shares_of("estimation", squares=1, products=2),
+    ],
+)
+def test_shares_that_nobody_added_up(shares, spoil, row):
+    rewrite(shares, spoil, row)
+    with pytest.raises(RunError, match=r"contradict|damaged"):
+        len(open_run(shares))
+    assert not diagnose(shares).healthy
+
+
+@pytest.mark.parametrize(
+    ("sums", "squares", "products", "good"),
+    [
+        ((50, 50, 0), (25, 25, 0), (25, 25, 0), True),
+        ((60, 40, 0), (60, 40, 0), (60, 0, 0), True),
+        ((60, 40, 0), (48, 28, 0), (48, 12, 0), True),
+        ((60, 40, 0), (35, 16, 0), (35, 25, 0), False),
+        ((60, 40, 0), (61, 39, 0), (61, 0, 0), False),
+        ((60, 0, 0), (48, 0, 0), (48, 0, 0), False),
+        ((60, 40, 0), (48, 28, 0), (48, 13, 0), False),
+        ((60, 40, 0), (48, 28, 0), (47, 13, 0), False),
+        ((60, 40, 0), (48, 39, 0), (48, 12, 0), False),
+        ((40, 30, 30), (24, 14, 14), (24, 8, 8), True),
+        ((40, 30, 30), (24, 14, 14), (24, 12, 4), False),
+    ],
+    ids=str,
+)
+def test_moments_that_can_be_and_such_that_cannot(shares, sums, squares, products, good):
+    """In votes, over 100 draws."""
+    columns = (np.array(c) * unit for c, unit in ((sums, UNIT), (squares, UNIT**2), (products, UNIT**2)))
+    beside = Soft(0, *columns)
+    rewrite(shares, lambda v: replace(v, beside=beside))
+    with RunFile.open_to_read(shares) as file:
+        if good:
+            assert len(list(file.votes())) == 24
+        else:
+            with pytest.raises(RunError, match="contradict"):
+                list(file.votes())
 
 
 def lost_of(votes, **changes):
@@ -135,8 +347,8 @@ def test_duels_of_a_class_that_was_not_selected(path):
     """Sound by themselves: the whole run shows that its selection chose another one."""
 
     def other(votes):
-        k = (votes.candidate + 1) % 3
-        return replace(votes, beside=Lost(np.array([k]), np.array([k]), np.array([votes.draws])))
+        k, draws = np.array([(votes.candidate + 1) % 3]), np.array([votes.draws])
+        return replace(votes, classes=k, counts=draws, beside=Lost(k, k, draws))
 
     rewrite(path, other)
     assert at_once(path) is not None
@@ -202,7 +414,12 @@ def test_margins_that_nobody_counted(tmp_path, spoil):
 def test_margins_of_a_class_that_was_not_selected(tmp_path):
     path = tmp_path / "run.smoothcert"
     certify(path, votes=Margins(0.5), n=430)
-    rewrite(path, lambda v: replace(v, beside=followed_by(v, (v.candidate + 1) % 3)))
+
+    def other(votes):
+        k = (votes.candidate + 1) % 3
+        return replace(votes, classes=np.array([k]), counts=np.array([votes.draws]), beside=followed_by(votes, k))
+
+    rewrite(path, other)
     with pytest.raises(RunError, match="draws for a class that the selection did not choose"):
         len(open_run(path))
 

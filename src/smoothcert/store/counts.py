@@ -46,13 +46,13 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept:
     tally, before = Tally.zeros(m, c, plan.classifier.votes.others(m, c)), NOTHING
     selected: list[NDArray[np.uint32]] = []
     while rows := list(islice(found, CHUNK)):
-        if not all(map(is_intact, rows)):
+        if not all(is_intact(row) and (row[6] is None or is_lost(row[6])) for row in rows):
             return None
         position, phase, first, last, draws, pairs, beside, took, _ = zip(*rows, strict=True)
         size = np.fromiter(map(len, pairs), dtype=np.int64) // 8
         classes, votes = np.frombuffer(b"".join(pairs), dtype="<u4").reshape(-1, 2).T.astype(np.int64)
         row = np.repeat(np.arange(len(rows)), size)
-        lost = [b if b and is_lost(b) else b"" for b in beside]
+        lost = [b or b"" for b in beside]
         lost_in = np.repeat(np.arange(len(rows)), [len(b) // 12 for b in lost])
         keys = Keys(
             position=np.array(position),
@@ -60,16 +60,13 @@ def read_counts(found: Iterator[tuple[Any, ...]], plan: Plan, known: Ints, kept:
             first=np.array(first),
             last=np.array(last),
             draws=np.array(draws),
-            top=np.maximum.reduceat(classes, np.cumsum(size) - size),
-            shares=np.array([len(b) if b and not is_lost(b) else 0 for b in beside]),
+            voted_in=row,
+            classes=classes,
+            counts=votes,
             lost_in=lost_in,
             lost=Lost(*unpack_lost(b"".join(lost))),
         )
-        if (
-            not fit(keys, plan, before)
-            or not np.isin(keys.position, known).all()
-            or (np.bincount(row, votes, len(rows)) != keys.draws).any()
-        ):
+        if not fit(keys, plan, before) or not np.isin(keys.position, known).all():
             return None
         index, wanted = np.searchsorted(kept, keys.position), np.isin(keys.position, kept)
         for sample, counts in enumerate((tally.selections, tally.estimations)):

@@ -156,13 +156,11 @@ def pack(votes: Votes) -> tuple[Any, ...]:
 
 
 def unpack(row: tuple[Any, ...]) -> Votes:
-    """The votes of a row, or an error where its checksum, its length or its total is wrong."""
+    """The votes of a row, or an error where its checksum or its length is wrong."""
     if not is_intact(row):
         raise RunError(f"damaged votes for input number {row[0]}")
     position, phase, first, last, draws, pairs, blob, seconds, _ = row
     classes, counts = np.frombuffer(pairs, dtype="<u4").reshape(-1, 2).T.astype(np.int64)
-    if counts.sum() != draws:
-        raise RunError(f"damaged votes for input number {position}")
     beside = None if blob is None else _unpack_beside(blob)
     return Votes(position, Phase(phase), first, last, draws, classes, counts, seconds, beside)
 
