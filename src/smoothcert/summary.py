@@ -73,7 +73,7 @@ def _by_chance(share: float, inputs: int, num_classes: int) -> bool:
 
 def certified_radii(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np.float64]:
     """The radius of each input whose certified class is its label, else -1."""
-    right = np.array([c.prediction for c in certificates]) == np.asarray(labels)
+    right = [c.prediction == k and not c.abstained for c, k in zip(certificates, np.asarray(labels), strict=True)]
     return np.where(right, [c.radius for c in certificates], -1.0)
 
 

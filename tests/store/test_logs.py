@@ -11,6 +11,7 @@ import pytest
 
 from interruptible import certify
 from smoothcert import InputError, SmoothedClassifier, open_run
+from smoothcert.store.doctor import diagnose
 from smoothcert.store.export import export_run
 from smoothcert.store.logs import import_logs
 
@@ -150,6 +151,15 @@ def test_the_paper_s_vote_logs(tmp_path):
     assert [c.prediction for c in open_run(run.path).certificates("cpm")] == [0, 1]
 
 
+@pytest.mark.parametrize(("radius", "n"), [("0.0", None), ("2.21", 1_000_000), ("2.21", None)])
+def test_radii_of_a_log_that_does_not_say_its_draws(tmp_path, radius, n):
+    """One of a class may be rounded down to 0; a larger one may be of more draws than are usual."""
+    (tmp_path / "log.tsv").write_text(COHEN.replace("0.526", radius))
+    run = import_logs([tmp_path / "log.tsv"], tmp_path / "run.smoothcert", sigma=0.5, n=n)
+    assert run.certificates()[0].radius == float(radius)
+    assert diagnose(run.path).healthy
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -164,6 +174,8 @@ def test_the_paper_s_vote_logs(tmp_path):
         (COHEN.replace("0\t3\t3", "0\t3\t-7"), "line 2 of .* has '-7' where a class belongs"),
         (COHEN.replace("0\t3\t3", "0\t٣\t3"), "line 2 of .* has '٣' where a class belongs"),
         (COHEN.replace("0.526", "٣"), "line 2 of .* has '٣' where a radius belongs"),
+        (COHEN.replace("-1\t0.0", "-1\t0.1"), "line 3 of .* has a radius and no class"),
+        (COHEN.replace("0.526", "3.1"), "line 2 of .* has radius 3.1, which no number of draws proves at sigma = 0.5"),
         (COHEN.replace("20\t", "0\t"), "has the same index twice"),
         (COHEN.replace("1 day", "9" * 400 + " days"), "line 3 of .* has '9{20}' where a duration belongs"),
         (COHEN.replace("0:00:15", "9" * 5000 + ":00:15"), "line 2 of .* has '9{20}' where a duration belongs"),

@@ -10,6 +10,8 @@ from smoothcert.checks import check_alpha
 from smoothcert.errors import InputError
 
 Floats = NDArray[np.float64]
+ROUNDING = 1e-6
+"""Relative, far above what bounds and levels are off by."""
 
 
 def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
@@ -45,6 +47,13 @@ def lower_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
 def upper_quantile(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
     """`Φ⁻¹(clopper_pearson_upper(k, n, α))`."""
     return -lower_quantile(np.asarray(n) - np.asarray(k), n, alpha)
+
+
+def may_exceed(k: ArrayLike, n: ArrayLike, z: float, alpha: ArrayLike) -> NDArray[np.bool_]:
+    """Is `lower_quantile(k, n, α)` at least z ≥ 0, but for rounding in favour of it? In a microsecond each."""
+    k, n, a = _counts(k, n, alpha)
+    tail = special.betaincc(n - k + 1, np.maximum(k, 1), special.ndtr(-z * (1 - ROUNDING)))
+    return np.asarray((k > 0) & (tail <= a * (1 + ROUNDING)))
 
 
 def _beta_quantile(a: Floats, b: Floats, level: Floats, inverse: np.ufunc, tail: np.ufunc) -> Floats:

@@ -83,6 +83,19 @@ def pairwise_margin(n1: ArrayLike, nj: ArrayLike, n: ArrayLike, alpha: ArrayLike
     return np.array([margins[row] for row in rows]).reshape(x.shape)
 
 
+def margin_at_most(n1: ArrayLike, nj: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats:
+    """What `pairwise_margin` never exceeds, in microseconds.
+
+    R has all outcomes x ≥ N_1, y ≤ N_j, so t is not proved where these have a probability above α at a point of the
+    boundary. Without rest they are {y ≤ N_j}: t is at most twice the bound of n − N_j votes against N_j. And where
+    `P(Y > N_j) = β` they have at least `P(X ≥ N_1) − β`.
+    """
+    n1, nj, n, alpha = np.asarray(n1), np.asarray(nj), np.asarray(n), check_alpha(alpha)
+    beta = (1 - alpha) / 4
+    apart = lower_quantile(n1, n, alpha + beta) - lower_quantile(np.minimum(nj + 1, n), n, beta)
+    return np.asarray(np.minimum(2 * lower_quantile(n - nj, n, alpha), apart))
+
+
 def _margins(rows: list[tuple[int, int, int, float]]) -> dict[tuple[int, int, int, float], float]:
     """The bound of each row. Nearly all the time is spent in array functions, which let other threads run."""
     if len(rows) == 1:

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from smoothcert.bounds.binomial import lower_quantile, upper_quantile
+from smoothcert.bounds.binomial import ROUNDING, lower_quantile, may_exceed, upper_quantile
 from smoothcert.bounds.method import Counts
-from smoothcert.bounds.pairwise import pairwise_margin
+from smoothcert.bounds.pairwise import margin_at_most, pairwise_margin
 from smoothcert.bounds.spending import Looks, boundary, give_up, looks, portions
 from smoothcert.checks import MOST_DRAWS, check_alpha, check_number, check_sigma, check_whole
 from smoothcert.errors import InputError
@@ -132,6 +132,24 @@ def decide(plan: SequentialPlan, selection: ArrayLike, counts_at_looks: ArrayLik
         if done or i == len(at):
             return Decision(radius, True, votes.n)
     return Decision(radius, False, at[len(counts)])
+
+
+def may_claim(plan: SequentialPlan, selection: ArrayLike, counts_at_looks: ArrayLike, radius: float) -> bool:
+    """Can `decide` have claimed this radius? Never False where it has.
+
+    Takes microseconds where bounds by pairwise take tens of milliseconds. A claim of mono has the Clopper-Pearson bound
+    at the look's portion of α, by the exact test at all that is spent by then; one of pairwise `margin_at_most`.
+    """
+    chosen = np.asarray(selection)
+    test, counts = choose_test(plan, chosen), np.asarray(counts_at_looks, dtype=np.int64).reshape(-1, len(chosen))
+    at, candidate = looks_of(plan, test)[: len(counts)], int(chosen.argmax())
+    if not at:
+        return False
+    levels, n1, z = portions(looks_of(plan, test), plan.alpha)[: len(at)], counts[:, candidate], radius / plan.sigma
+    if test == MONO:
+        return bool(may_exceed(n1, at, z, np.cumsum(levels) if plan.radii else levels).any())
+    nj = np.delete(counts, candidate, axis=1).max(axis=1)
+    return bool((margin_at_most(n1, nj, at, levels) >= 2 * z * (1 - ROUNDING)).any())
 
 
 @dataclass(frozen=True)

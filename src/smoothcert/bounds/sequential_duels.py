@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from smoothcert.bounds.binomial import lower_quantile
+from smoothcert.bounds.binomial import lower_quantile, may_exceed
 from smoothcert.bounds.method import Counts
 from smoothcert.bounds.sequential import Decision
 from smoothcert.bounds.spending import Looks, boundary, give_up, portions
@@ -48,6 +48,18 @@ class SequentialDuels(ABC):
         """The radius that is claimed, and whether to stop: `won` (i, c − 1) are the duels won up to each look,
         `pooled` those of the last look and of the selection together."""
 
+    def may_claim(self, lost: Counts, radius: float) -> bool:
+        """Can this radius have been claimed after the looks so far? Never False where it has: every rival has the
+        Clopper-Pearson bound at the level of a look."""
+        draws, levels = np.array(self.at[: len(lost)])[:, None], self.levels[: len(lost), None]
+        met = np.append(lost[:, lost.any(axis=0)], 0 * draws, axis=1)
+        return len(lost) > 0 and bool(may_exceed(draws - met, draws, radius / self.sigma, levels).any(axis=0).all())
+
+    @property
+    @abstractmethod
+    def levels(self) -> NDArray[np.float64]:
+        """At most how much of α is spent on a claim at each look."""
+
     def hopeless(self, target: float, i: int, pooled: Counts, n0: int) -> bool:
         """Will one of these duels hardly prove `p > target`?"""
         return bool((pooled < give_up(target, self.at, self.alpha, self.futility, n0)[i]).any())
@@ -76,6 +88,10 @@ class UntilClaimed(SequentialDuels):
             radius = r
         return radius, True
 
+    @property
+    def levels(self) -> NDArray[np.float64]:
+        return np.cumsum(portions(self.at, self.alpha))
+
 
 @dataclass(frozen=True)
 class UntilNarrow(SequentialDuels):
@@ -96,6 +112,9 @@ class UntilNarrow(SequentialDuels):
             enough = (1 - self.width) * self.sigma * float(lower_quantile(at_most, self.at[-1], self.alpha))
         return radius, 0 < radius >= enough or self.hopeless(0.5, i, pooled, n0)
 
+    @property
+    def levels(self) -> NDArray[np.float64]:
+        return portions(self.at, self.alpha)
+
     def _bounds(self, won: Counts) -> NDArray[np.float64]:
-        draws, levels = np.array(self.at), portions(self.at, self.alpha)
-        return lower_quantile(won, draws[: len(won), None], levels[: len(won), None])
+        return lower_quantile(won, np.array(self.at)[: len(won), None], self.levels[: len(won), None])

@@ -48,7 +48,8 @@ def draw(file: RunFile, executor: Draws, plan: Plan, unchanged: Callable[[int], 
 
     What is stored is told first, and one row of it drawn again, of an input that is unchanged.
     """
-    decided = [claim.position for claim in file.claims()]
+    claims = file.claims()
+    decided = [claim.position for claim in claims]
     schedule = plan.question.schedule(plan.classifier, plan.level, plan.selection.total, decided)
     file.looks = schedule.looks
     draws = 0
@@ -64,7 +65,9 @@ def draw(file: RunFile, executor: Draws, plan: Plan, unchanged: Callable[[int], 
             tell(votes)
             yield votes
 
-    for sample in heapq.nsmallest(SAMPLES, stored(), key=telling):
+    samples = heapq.nsmallest(SAMPLES, stored(), key=telling)
+    file.check_claims(claims)
+    for sample in samples:
         if unchanged(sample.position):
             recompute(file, executor, sample)
             break

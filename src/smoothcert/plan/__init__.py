@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.checks import less_error
+from smoothcert.plan.adaptive import Rule, bears
 from smoothcert.plan.classifier import Classifier
 from smoothcert.plan.draws import FixedN, NoDraws, UntilRadii, UntilWidth
 from smoothcert.plan.kinds import (
@@ -119,6 +120,12 @@ class Plan:
         return isinstance(self.question.draws, UntilRadii | UntilWidth)
 
     @property
+    def rule(self) -> Rule | None:
+        """What ends the draws of an input, where votes do."""
+        draws = self.question.draws
+        return draws.rule(self.classifier, self.level) if isinstance(draws, UntilRadii | UntilWidth) else None
+
+    @property
     def radii(self) -> tuple[float, ...]:
         """The radii that were asked for, if any."""
         return self.question.draws.radii if isinstance(self.question.draws, UntilRadii) else ()
@@ -173,5 +180,6 @@ __all__ = [
     "Tally",
     "UntilRadii",
     "UntilWidth",
+    "bears",
     "differences",
 ]

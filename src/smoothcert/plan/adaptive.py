@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.bounds.prediction import ABSTAIN
-from smoothcert.bounds.sequential import MONO, PAIRWISE, Decision, SequentialPlan, decide, looks_of
+from smoothcert.bounds.sequential import (
+    MONO,
+    PAIRWISE,
+    Decision,
+    SequentialPlan,
+    choose_test,
+    decide,
+    looks_of,
+    may_claim,
+)
 from smoothcert.bounds.sequential_duels import SequentialDuels
+from smoothcert.bounds.spending import Looks
 from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Block, Claim, Phase, Votes
 from smoothcert.sampling.duels import Lost
 
@@ -42,9 +54,22 @@ class Case(ABC):
         """Do n0 draws select the class? If not, n0 is raised."""
         return True
 
+    @property
     @abstractmethod
-    def decide(self, look: bool) -> Decision:
-        """What the votes so far say: at a look, or when the selection is complete."""
+    def at(self) -> Looks:
+        """The draws at which it looks, known once the selection is complete."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Takes note of the votes at a look."""
+
+    @abstractmethod
+    def decide(self) -> Decision:
+        """What the votes at the looks so far say, or before the first those of the selection."""
+
+    @abstractmethod
+    def may_claim(self, radius: float) -> bool:
+        """Can this radius have been claimed of the votes at the looks so far? Never False where it was."""
 
     @property
     @abstractmethod
@@ -94,10 +119,18 @@ class _Labels(Case):
     def draw(self, votes: Votes) -> None:
         self.drawn[votes.classes] += votes.counts
 
-    def decide(self, look: bool) -> Decision:
-        if look:
-            self.at_looks.append(self.drawn.copy())
+    @property
+    def at(self) -> Looks:
+        return looks_of(self.plan, choose_test(self.plan, self.selection))
+
+    def look(self) -> None:
+        self.at_looks.append(self.drawn.copy())
+
+    def decide(self) -> Decision:
         return decide(self.plan, self.selection, self.at_looks)
+
+    def may_claim(self, radius: float) -> bool:
+        return may_claim(self.plan, self.selection, self.at_looks, radius)
 
     @property
     def top(self) -> int:
@@ -147,13 +180,22 @@ class _Duels(Case):
             return False
         return True
 
-    def decide(self, look: bool) -> Decision:
-        if look:
-            self.drawn = [Lost.join(self.drawn)]
-            self.at_looks.append(self._lost(self.drawn[0], self.rule.test.at[len(self.at_looks)]))
-        selected = self._lost(self.selection[0], self.n0)
-        lost = np.array(self.at_looks, dtype=np.int64).reshape(-1, len(selected))
-        return self.rule.test.decide(self.n0, selected, lost)
+    @property
+    def at(self) -> Looks:
+        return self.rule.test.at
+
+    def look(self) -> None:
+        self.drawn = [Lost.join(self.drawn)]
+        self.at_looks.append(self._lost(self.drawn[0], self.at[len(self.at_looks)]))
+
+    def decide(self) -> Decision:
+        return self.rule.test.decide(self.n0, self._lost(self.selection[0], self.n0), self._at_looks())
+
+    def may_claim(self, radius: float) -> bool:
+        return self.rule.test.may_claim(self._at_looks(), radius)
+
+    def _at_looks(self) -> NDArray[np.int64]:
+        return np.array(self.at_looks, dtype=np.int64).reshape(-1, self.rule.num_classes - 1)
 
     def _lost(self, duels: Lost, draws: int) -> NDArray[np.int64]:
         return np.delete(duels.of_class(self.candidate, draws, self.rule.num_classes), self.candidate)
@@ -161,6 +203,31 @@ class _Duels(Case):
     @property
     def top(self) -> int:
         return self.candidate
+
+
+def bears(rule: Rule, n0: int, claim: Claim, votes: Sequence[Votes]) -> bool:
+    """Can the rule have made this claim of all votes of the input, which are in order?
+
+    They end at a look, none is passed over, and the radius is within reach of the class that the selection chose.
+    """
+    case, samples = rule.case(n0), [[v for v in votes if v.phase is phase] for phase in CERTIFYING]
+    if sum(v.draws for v in samples[0]) != n0:
+        return False
+    for part in samples[0]:
+        case.select(part)
+    if not case.chosen():
+        return False
+    reached = list(accumulate(v.draws for v in samples[1]))
+    looks = set(case.at[: bisect_right(case.at, claim.n)])
+    if max(looks, default=0) != claim.n or max(reached, default=0) != claim.n or not looks <= set(reached):
+        return False
+    if claim.prediction == ABSTAIN:
+        return True
+    for part, n in zip(samples[1], reached, strict=True):
+        case.draw(part)
+        if n in looks:
+            case.look()
+    return claim.prediction == case.top and case.may_claim(claim.radius)
 
 
 @dataclass
@@ -207,9 +274,10 @@ class Adaptive:
         if progress.draws < self._wanted(progress):
             return None
         if progress.decision is not None:
-            progress.decision = progress.case.decide(look=True)
+            progress.case.look()
+            progress.decision = progress.case.decide()
         elif progress.case.chosen():
-            progress.decision = progress.case.decide(look=False)
+            progress.decision = progress.case.decide()
             progress.draws = progress.blocks = 0
         if progress.decision and progress.decision.stop:
             return self._claim(votes.position, progress.case, progress.decision)

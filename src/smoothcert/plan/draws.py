@@ -15,7 +15,7 @@ from smoothcert.bounds.spending import looks
 from smoothcert.checks import MOST_DRAWS, check_number, check_whole
 from smoothcert.errors import InputError
 from smoothcert.options import keep, option
-from smoothcert.plan.adaptive import Adaptive
+from smoothcert.plan.adaptive import Adaptive, Rule
 from smoothcert.plan.schedules import Schedule
 from smoothcert.sampling.blocks import Phase
 
@@ -108,8 +108,11 @@ class _Sequential(ABC):
     def schedule(
         self, classifier: Classifier, n0: int, level: float, inputs: int, decided: Iterable[int] = ()
     ) -> Schedule:
-        rule = classifier.votes.rule(self, classifier.sigma, level, classifier.num_classes)
-        return Adaptive(rule, inputs=inputs, n0=n0, decided=decided)
+        return Adaptive(self.rule(classifier, level), inputs=inputs, n0=n0, decided=decided)
+
+    def rule(self, classifier: Classifier, level: float) -> Rule:
+        """What ends the draws of an input."""
+        return classifier.votes.rule(self, classifier.sigma, level, classifier.num_classes)
 
 
 @dataclass(frozen=True, kw_only=True)

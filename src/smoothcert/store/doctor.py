@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.errors import RunError
-from smoothcert.plan import Plan
+from smoothcert.plan import Plan, bears
 from smoothcert.sampling.blocks import Claim, Votes
 from smoothcert.store import schema
 from smoothcert.store.file import Opened, RunFile
@@ -122,6 +123,7 @@ class _Ward:
 
     def __init__(self, connection: sqlite3.Connection, plan: Plan, radii_only: bool, ration: Ration) -> None:
         self.db, self.plan, self.radii_only, self.ration = connection, plan, radii_only, ration
+        self.rule = plan.rule
         self.columns = input_columns(connection)
         self.has_clean = connection.execute("PRAGMA user_version").fetchone()[0] >= 3
 
@@ -142,12 +144,19 @@ class _Ward:
         if claim and self.plan.adaptive and drawn != self.plan.question.n0 + claim.n:
             faults.append("a claim without its votes")
             claim = None
-        if claim and not claim_fits(claim, self.plan):
-            faults.append("a claim that cannot be")
+        if claim and self.rule and not bears(self.rule, self.plan.question.n0, claim, votes):
+            faults.append("a claim that its votes do not bear")
             claim = None
+        if record and not 0 <= record.label < self.plan.classifier.num_classes:
+            faults.append("a label that there is not")
+            record = None
         if clean and clean[1] >= self.plan.classifier.num_classes:
             faults.append("a class without noise that there is not")
             clean = None
+        of_model = not self.plan.classifier.is_bare or (claim and claim.prediction in (ABSTAIN, clean and clean[1]))
+        if claim and not (of_model and claim_fits(claim, self.plan, self.radii_only)):
+            faults.append("a claim that cannot be")
+            claim = None
         if claim is None and self.plan.classifier.is_bare:
             clean = None  # both are computed at once
         if self.radii_only and claim is None:

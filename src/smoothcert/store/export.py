@@ -59,7 +59,7 @@ def _rows(run: Run, method: str | None, alpha: float | None, estimated: bool) ->
             "id": id,
             "label": int(label),
             **{ESTIMATED_RADIUS if estimated and k == "radius" else k: v for k, v in certificate.as_row().items()},
-            "correct": bool(certificate.prediction == label),
+            "correct": bool(certificate.prediction == label) and not certificate.abstained,
             "clean": clean,
             "seconds": s,
         }

@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.bounds.prediction import ABSTAIN
 from smoothcert.errors import InputError, RunError
 from smoothcert.files import unpredictable
-from smoothcert.plan import Plan, Tally
+from smoothcert.plan import Plan, Tally, bears
 from smoothcert.sampling.blocks import Claim, Phase, Votes, join
 from smoothcert.store import schema
 from smoothcert.store.counts import check_size, read_counts
@@ -355,12 +356,18 @@ class RunFile:
         select = f"SELECT {input_columns(self._db)} FROM inputs WHERE position = ?"
         with sqlite_errors(self.path):
             row = self._db.execute(select, (position,)).fetchone()
-        return None if row is None else self._checked(schema.unpack_input, row)
+        return None if row is None else self._record(row)
 
     def inputs(self) -> list[InputRecord]:
         """What is kept of each input, in order, checked."""
         rows = self._by_position(input_columns(self._db), "inputs")
-        return [self._checked(schema.unpack_input, row) for row in rows]
+        return [self._record(row) for row in rows]
+
+    def _record(self, row: tuple[Any, ...]) -> InputRecord:
+        record = self._checked(schema.unpack_input, row)
+        if self.plan and not 0 <= record.label < self.plan.classifier.num_classes:
+            raise RunError(damaged(self.path, f"a label that there is not for input number {record.position}"))
+        return record
 
     def thumbnail(self, position: int) -> bytes | None:
         with sqlite_errors(self.path):
@@ -374,15 +381,33 @@ class RunFile:
         """
         claims = [self._checked(schema.unpack_claim, row) for row in self._by_position("*", "claims")]
         plan = self.plan
+        if not plan or not claims:
+            return claims
+        radii_only, clean = self.info.radii_only, self.clean() if plan.classifier.is_bare else None
         for claim in claims:
-            if plan and not claim_fits(claim, plan):
+            of_model = clean is None or claim.prediction in (ABSTAIN, clean.get(claim.position))
+            if not of_model or not claim_fits(claim, plan, radii_only):
                 raise RunError(damaged(self.path, f"a claim that cannot be for input number {claim.position}"))
-        if plan and plan.adaptive:
+        if plan.adaptive:
             drawn = self.draws()
             for claim in claims:
                 if sum(drawn.get(claim.position, ())) != plan.question.n0 + claim.n:
                     raise RunError(damaged(self.path, f"a claim without its votes for input number {claim.position}"))
         return claims
+
+    def check_claims(self, claims: Iterable[Claim]) -> None:
+        """Refuses those that the rule cannot have made of the votes of their inputs, whose rows are known to fit."""
+        plan, of_input = self.plan, {claim.position: claim for claim in claims}
+        if plan is None or plan.rule is None:
+            return
+        rule, n0 = plan.rule, plan.question.n0
+        with sqlite_errors(self.path):
+            for position, rows in groupby(self._vote_rows(), key=itemgetter(0)):
+                votes = [self._checked(schema.unpack, row) for row in rows] if position in of_input else []
+                if votes and not bears(rule, n0, of_input[position], votes):
+                    raise RunError(
+                        damaged(self.path, f"a claim that its votes do not bear for input number {position}")
+                    )
 
     def constants(self) -> dict[int, float]:
         """The estimated Lipschitz constants of inputs, by position; files of format 1 have none."""

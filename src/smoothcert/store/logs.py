@@ -21,6 +21,7 @@ from smoothcert.sampling.blocks import BLOCK, Claim, Phase, Votes
 from smoothcert.store.counts import MOST_COUNTS
 from smoothcert.store.export import COHEN_COLUMNS
 from smoothcert.store.new_run import new_run
+from smoothcert.store.rows import largest_radius
 from smoothcert.store.run import Run
 from smoothcert.store.schema import MOST_SECONDS, Info, InputRecord
 from smoothcert.text import printable
@@ -111,6 +112,14 @@ def _import_radii(
         num_classes=num_classes or least,
         total=len(entries),
     )
+    for number, (*_, k, radius, _) in enumerate(entries, start=2):
+        if k == ABSTAIN and radius > 0:
+            raise InputError(f"line {number} of {log} has a radius and no class: repair the log.")
+        if radius > largest_radius(plan):
+            raise InputError(
+                f"line {number} of {log} has radius {radius:g}, which no number of draws proves at sigma = "
+                f"{plan.classifier.sigma:g}: check `sigma`."
+            )
     with new_run(out, plan, _info(log, radii_only=True)) as file:
         for position, (idx, label, k, radius, seconds) in enumerate(entries):
             file.add_input(InputRecord(position, idx, label), None)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.bounds.binomial import lower_quantile
 from smoothcert.bounds.prediction import ABSTAIN
-from smoothcert.plan import Duels, Margins, Plan
+from smoothcert.checks import MOST_DRAWS
+from smoothcert.plan import Duels, FixedN, Margins, Plan
 from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, UNIT, Claim, Phase, Soft, Votes
 from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
@@ -97,11 +100,29 @@ def fit(keys: Keys, plan: Plan, before: Before) -> bool:
     return bool(good.all())
 
 
-def claim_fits(claim: Claim, plan: Plan) -> bool:
-    """Can the claim belong to the run? It is of a known class or of none, has no more draws than were planned, and
-    where radii were asked for it is one of them."""
+def claim_fits(claim: Claim, plan: Plan, radii_only: bool) -> bool:
+    """Can the claim belong to the run? It is of a known class with a radius or of none without, has no more draws than
+    were planned, and where radii were asked for it is one of them.
+
+    An imported log may round a radius down to 0, and has none above what unanimous draws prove, however many.
+    """
+    abstained, fixed = claim.prediction == ABSTAIN, isinstance(plan.question.draws, FixedN)
     known = ABSTAIN <= claim.prediction < plan.classifier.num_classes and claim.n <= plan.question.draws.most
-    return known and (not plan.radii or claim.radius == 0 or _is_among(claim.radius, plan.radii))
+    if fixed != radii_only or not known or (abstained and claim.radius > 0):
+        return False
+    if radii_only:
+        return claim.radius <= largest_radius(plan)
+    return abstained or (claim.radius > 0 and (not plan.radii or _is_among(claim.radius, plan.radii)))
+
+
+def largest_radius(plan: Plan) -> float:
+    """What as many draws as can be prove, where all of them agree."""
+    return plan.classifier.sigma * _unanimous(plan.question.alpha)
+
+
+@lru_cache(maxsize=16)
+def _unanimous(alpha: float) -> float:
+    return float(lower_quantile(MOST_DRAWS, MOST_DRAWS, alpha))
 
 
 def _is_among(value: float, ascending: Sequence[float]) -> bool:

@@ -22,7 +22,7 @@ from smoothcert.store.file import RunFile
 from smoothcert.store.opening import damaged
 from smoothcert.store.patience import PATIENCE, wait_for
 from smoothcert.store.schema import Info, InputRecord
-from smoothcert.summary import Accuracies
+from smoothcert.summary import Accuracies, certified_radii
 from smoothcert.text import counted
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ class Run:
             check_size(self.path, len(kept), plan.classifier.num_classes)
             known, positions = (np.array([r.position for r in rs], dtype=np.int64) for rs in (inputs, kept))
             complete, constants = file.tally(known, positions), file.constants()
+            file.check_claims(claims.values())
         if self.claimed:
             complete.claims = [claims[record.position] for record in kept]
         if self.voteless:
@@ -260,7 +261,7 @@ class Run:
         frame = pandas.DataFrame([c.as_row() for c in self.certificates()])
         frame.insert(0, "id", self.ids)
         frame.insert(1, "label", self.labels)
-        frame["correct"] = frame["prediction"] == frame["label"]
+        frame["correct"] = certified_radii(self.certificates(), self.labels) >= 0
         frame["clean"] = self.clean
         frame["seconds"] = self.tally.seconds
         return frame

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from smoothcert.checks import MOST_DRAWS
 from smoothcert.errors import RunError
 from smoothcert.plan import Plan
+from smoothcert.plan.question import GIVEN, PRODUCT
 from smoothcert.records import is_number, record, restore
 from smoothcert.sampling.blocks import Beside, Claim, Phase, Soft, Votes
 from smoothcert.sampling.duels import Lost
@@ -116,6 +117,8 @@ def plan_from_json(text: str, version: int) -> Plan:
     plan.question.about(plan.classifier)
     if plan.classifier.votes.is_open:
         raise ValueError("votes without their width")
+    if plan.question.source in (GIVEN, PRODUCT) and plan.constant is None:
+        raise ValueError("no constant, although one is given or proved")
     return plan
 
 
