@@ -7,7 +7,7 @@ from scipy import special
 
 from smoothcert import ABSTAIN, certify_counts
 from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
-from smoothcert.bounds.binomial import lower_quantile, upper_quantile
+from smoothcert.bounds.binomial import lower_quantile, may_exceed, upper_quantile
 from smoothcert.errors import InputError
 
 CASES = [
@@ -100,3 +100,15 @@ def test_a_tiny_level_proves_nothing_from_few_draws(alpha):
 def test_bounds_near_one_are_rounded_outward():
     """The bound is `(1 − α)^(1/n)`, which is above 1 − 2⁻⁵³."""
     assert clopper_pearson_upper(9999, 10000, 1e-12) == 1.0
+
+
+@pytest.mark.parametrize("n", [1, 10, 1000, 2**31 - 1])
+@pytest.mark.parametrize("alpha", [1e-12, 1e-3, 0.4])
+def test_what_a_count_may_exceed_is_its_quantile(n, alpha):
+    counts = np.unique(np.linspace(n / 2, n, 20).astype(int))
+    for k, z in zip(counts, lower_quantile(counts, n, alpha), strict=True):
+        if z > 0:
+            assert may_exceed(k, n, z, alpha)
+            assert not may_exceed(k, n, z * (1 + 1e-4) + 1e-6, alpha)
+    assert not may_exceed(0, n, 0.0, alpha)
+    assert not may_exceed(n, n, 1e62, alpha)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from smoothcert.bounds.binomial import lower_quantile, upper_quantile
-from smoothcert.bounds.pairwise import pairwise, pairwise_margin
+from smoothcert.bounds.pairwise import margin_at_most, pairwise, pairwise_margin
 from smoothcert.bounds.trinomial import expand
 from smoothcert.errors import InputError
 from smoothcert.experiments.coverage import claims_of, coverage, worst_case
@@ -492,3 +492,19 @@ def test_more_than_a_million_draws_are_bounded_at_once():
     assert (many < special.ndtri((n - 2 * nj) / n) - special.ndtri(nj / n)).all()
     just_more = pairwise_margin(700_001, 250_000, 1_000_001, 0.001)
     assert 0.999 * a_million < just_more < a_million
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    n=st.sampled_from([1, 2, 7, 30, 100, 300, 1000]),
+    shares=st.tuples(*[st.floats(0, 1)] * 3).filter(lambda s: sum(s) > 0),
+    alpha=st.sampled_from([1e-12, 1e-6, 1e-4, 1e-3, 0.05, 0.5, 0.9]),
+)
+def test_no_margin_is_above_what_takes_microseconds(n: int, shares: tuple[float, ...], alpha: float) -> None:
+    n1, nj = (int(n * s / sum(shares)) for s in shares[:2])
+    assert pairwise_margin(n1, nj, n, alpha) <= max(float(margin_at_most(n1, nj, n, alpha)), 0.0) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("n", [100, 1000, 10_000])
+def test_unanimous_votes_prove_no_more_than_they_do(n: int) -> None:
+    assert float(margin_at_most(n, 0, n, 1e-3)) == pytest.approx(float(pairwise_margin(n, 0, n, 1e-3)), rel=1e-3)

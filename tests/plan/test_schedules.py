@@ -1,14 +1,19 @@
 """Which blocks are drawn: each once, full batches, the same decisions after any interruption, nothing recomputed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 import interruptible
 from interruptible import certify, interrupted_after
-from smoothcert import ABSTAIN, InputError, SmoothedClassifier, open_run
+from smoothcert import ABSTAIN, Duels, InputError, Labels, SmoothedClassifier, UntilRadii, UntilWidth, open_run
+from smoothcert.plan import Classifier, bears
 from smoothcert.plan.schedules import Fixed, SelectFirst
-from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Phase, Soft, Votes
+from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, Claim, Phase, Soft, Votes
 from smoothcert.store.file import RunFile
 
 ASK = {"radii": [0.1, 0.2, 0.3], "max_n": 5000}
@@ -126,6 +131,42 @@ def test_interrupted_runs_decide_the_same(tmp_path, whole, calls):
     assert claims(again) == claims(whole)
     np.testing.assert_array_equal(again.tally.estimations, whole.tally.estimations)
     assert {c.radius for c in again.certificates()} > {0.0}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kind=st.sampled_from([Labels(), Duels()]),
+    ends=st.sampled_from([UntilRadii(radii=(0.1, 0.3, 0.7), max_n=1500), UntilWidth(width=0.2, max_n=800)]),
+    c=st.integers(2, 5),
+    n0=st.sampled_from([1, 30, 100, 250]),
+    alpha=st.sampled_from([1e-6, 1e-3, 0.3]),
+    lead=st.floats(0, 3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_votes_bear_every_claim_that_is_made_of_them(kind, ends, c, n0, alpha, lead, seed):
+    """And none of another class, of other draws, or that unanimous votes would not prove."""
+    rng, means = np.random.default_rng(seed), np.append(lead, np.zeros(c - 1))
+    classifier, claim, known = Classifier(sigma=0.5, num_classes=c, votes=kind), None, []
+    schedule = ends.schedule(classifier, n0, alpha, inputs=1)
+    for block in schedule:
+        if block is None:
+            continue
+        scores = means + rng.normal(size=(block.draws, c))
+        counts = np.bincount(scores.argmax(axis=1))
+        place = 0, block.phase, block.index, block.index + 1, block.draws
+        beside = kind.count(scores, block.candidate)
+        known.append(Votes(*place, counts.nonzero()[0], counts[counts > 0], 0.0, beside))
+        claim = schedule.tell(known[-1]) or claim
+    rule = ends.rule(classifier, alpha)
+    assert bears(rule, n0, claim, known)
+    k = claim.prediction
+    others = [Claim(0, (k + 1) % c, 0.1, claim.n), Claim(0, max(k, 0), 3.0, claim.n), Claim(0, k, claim.radius, 50)]
+    if claim.n:
+        others.append(dataclasses.replace(claim, n=claim.n - BLOCK))
+    else:
+        others.append(Claim(0, max(k, 0), 0.1, 0))
+    assert not any(bears(rule, n0, other, known) for other in others[k == ABSTAIN :])
+    assert not bears(rule, n0, claim, known[1:])
 
 
 def test_batches_are_full_until_the_last_inputs(tmp_path):
