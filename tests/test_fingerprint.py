@@ -2,13 +2,18 @@
 
 import array
 import collections
+import ctypes
 import datetime
 import decimal
 import functools
 import importlib.util
 import io
 import logging
+import operator
 import os
+import random
+import re
+import struct
 import subprocess
 import sys
 import types
@@ -16,6 +21,7 @@ import types
 import numpy as np
 import pytest
 import torch
+from scipy.spatial import KDTree
 from torch import nn
 
 from smoothcert.certification.fingerprint import fingerprint_of
@@ -481,6 +487,78 @@ def test_patched_classes_and_hooks_of_all_modules_are_seen(monkeypatch):
 def test_what_a_callable_holds_in_other_places(one, other):
     assert of(one) == of(one)
     assert of(one) != of(other)
+
+
+def packed(bias):
+    """What a layer of integers holds in place of weights."""
+    weight = torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.qint8)
+    return torch.ops.quantized.linear_prepack(weight, torch.full((3,), bias))
+
+
+class Points(KDTree):
+    pass
+
+
+class Unkept(io.BytesIO):
+    def __reduce_ex__(self, protocol):
+        raise TypeError
+
+
+class Random(io.BytesIO):
+    def __reduce_ex__(self, protocol):
+        return type(self), (os.urandom(8),)
+
+
+class Endless(io.BytesIO):
+    def __reduce_ex__(self, protocol):
+        return type(self), (Endless(),)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (KDTree(W), KDTree(W + 1)),
+        (Points(W), Points(W + 1)),
+        (io.BytesIO(b"1"), io.BytesIO(b"2")),
+        (io.StringIO("1"), io.StringIO("2")),
+        ((ctypes.c_float * 2)(1, 2), (ctypes.c_float * 2)(1, 3)),
+        (ValueError(1), ValueError(2)),
+        (re.compile("1"), re.compile("2")),
+        (operator.itemgetter(1), operator.itemgetter(2)),
+        (struct.Struct("f"), struct.Struct("d")),
+        (np.dtype("<f4"), np.dtype(">f4")),
+        (torch.float32, torch.bfloat16),
+        (W.__matmul__, (W + 1).__matmul__),
+        (packed(1.0), packed(2.0)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_held_in_c_is_seen(one, other):
+    assert of(holding(one)) == of(holding(one))
+    assert of(holding(one)) != of(holding(other))
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [random.Random(1), Unkept(), Random(), Endless(), (i for i in ()), os.environ],
+    ids=lambda v: type(v).__name__,
+)
+def test_what_is_held_in_c_and_not_kept_by_pickle_is_said(hidden, caplog):
+    with caplog.at_level("INFO", logger="smoothcert"):
+        assert of(holding(hidden)) == of(holding(hidden))
+    assert f"other modules, {type(hidden).__qualname__})" in caplog.text
+
+
+def test_padding_is_no_value():
+    """Bytes that no field has, such as those of the nodes of scikit-learn's trees, are those of old memory."""
+    kind = np.dtype([("small", "i1"), ("large", "f8")], align=True)
+    one, other = (np.frombuffer(bytes([byte]) * 32, np.uint8).copy().view(kind) for byte in (1, 2))
+    for nodes in (one, other):
+        nodes["small"], nodes["large"] = 1, 2.5
+    assert one.tobytes() != other.tobytes()
+    assert of(holding(one)) == of(holding(other))
+    other["large"][1] = 3.5
+    assert of(holding(one)) != of(holding(other))
 
 
 def test_a_file_that_is_named_like_one_of_the_standard_library_is_the_users_own(tmp_path, monkeypatch):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import functools
 import hashlib
 import io
 import logging
 import os
+import random
 import re
+import struct
 import sys
 import sysconfig
 import zipfile
@@ -17,6 +20,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, time, timedelta
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -43,8 +47,30 @@ ATOMS = (bool, int, float, complex, str, bytes)
 ABOUT = (
     *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__parameters__"),
     *("__orig_bases__", "__dataclass_fields__", "__dataclass_params__", "__firstlineno__", "__static_attributes__"),
+    *("__slotnames__", "_abc_impl"),
 )
-"""What a class keeps of how it was written: no part of what it computes."""
+"""What a class keeps of how it was written, and of what was asked of it: no part of what it computes."""
+
+ELSEWHERE = (
+    *(random.Random, np.random.Generator, np.random.BitGenerator, np.random.RandomState, torch.Generator),
+    type(os.environ),
+)
+"""What another process begins with otherwise."""
+
+MEMBERS: dict[str, tuple[str, ...]] = {
+    "_struct.Struct": ("format",),
+    "numba.core.dispatcher.Dispatcher": ("py_func", "targetoptions"),
+    "numba.np.ufunc.dufunc.DUFunc": ("_dispatcher",),
+    "numba.np.ufunc.gufunc.GUFunc": ("gufunc_builder",),
+    "numba.np.ufunc.ufuncbuilder.GUFuncBuilder": ("py_func", "signature", "targetoptions"),
+    "numpy.vectorize": ("pyfunc", "signature", "otypes", "excluded"),
+    "scipy.spatial._ckdtree.cKDTree": ("data", "indices", "leafsize", "boxsize"),
+    "torch.utils.hooks.RemovableHandle": (),
+}
+"""What tells of objects that hold addresses, or what they have computed, beside it."""
+
+LONGEST = 1_000_000
+"""How many items an object may give to pickle."""
 
 WRITTEN = (
     *("__init__", "__new__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__"),
@@ -66,6 +92,7 @@ class Description:
         self._digest = hashlib.sha256()
         # Objects are held, so that no other one gets the id.
         self._met: dict[int, tuple[int, Any]] = {id(value): (number, value) for number, value in enumerate(known)}
+        self._trying = False
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
@@ -84,7 +111,8 @@ class Description:
         if id(value) in self._met:
             self._write("again", str(self._met[id(value)][0]))
             return
-        self._met[id(value)] = len(self._met), value
+        if not _is_constant(value):  # which code may hold, too, until it is pickled
+            self._met[id(value)] = len(self._met), value
         self._write("a", type(value).__qualname__)
         next((add for kind, add in KINDS if isinstance(value, kind)), Description._add_object)(self, value)
         if isinstance(value, BUILT_IN):
@@ -98,6 +126,18 @@ class Description:
 
     def _write(self, *words: str) -> None:
         self._digest.update("\0".join(words).encode("utf-8", "surrogatepass") + b"\n")
+
+    def _apart(self, value: Any) -> str:
+        """What adding the value would be, without adding it."""
+        digest, met = self._digest, len(self._met)
+        self._digest = hashlib.sha256()
+        try:
+            self.add(value)
+            return self._digest.hexdigest()
+        finally:
+            self._digest = digest
+            while len(self._met) > met:
+                self._met.popitem()
 
     def _add_tensor(self, value: torch.Tensor) -> None:
         for part in tensor_bytes(value):
@@ -114,7 +154,11 @@ class Description:
             self.add(np.ma.getmaskarray(value))
             self.add(value.fill_value)
             value = value.filled()
-        if value.dtype.hasobject:
+        if value.dtype.names:  # without the bytes between
+            self._add_mapping({name: value[name] for name in value.dtype.names})
+        elif value.dtype.char in "gG":
+            self._add_sequence([repr(number) for number in np.ravel(value)])
+        elif value.dtype.hasobject:
             self._add_sequence(np.asarray(value).ravel().tolist())
         else:
             self._digest.update(np.ascontiguousarray(value).tobytes())
@@ -132,7 +176,7 @@ class Description:
         self._write(repr(value))
 
     def _add_set(self, values: Any) -> None:
-        self._add_sequence(sorted(values, key=repr))
+        self._add_sequence(sorted(values, key=self._apart))
 
     def _add_mapping(self, values: Any) -> None:
         self._write(str(len(values)))
@@ -162,7 +206,7 @@ class Description:
         self._write(*map(str, (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)))
         for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars):
             self._write(str(len(names)), *names)
-        self._add_sequence([set(c) if isinstance(c, frozenset) else c for c in code.co_consts])
+        self._add_sequence(code.co_consts)
 
     def _add_function(self, function: FunctionType) -> None:
         if is_installed(function) and _is_installed_at(function.__code__.co_filename):
@@ -247,14 +291,40 @@ class Description:
                     content = MANGLED.sub(b"", archive.read(name))
                     self._digest.update(b"".join(sorted(CONSTANT.findall(content))) + CONSTANT.sub(b"", content))
 
+    def _add_elsewhere(self, value: Any) -> None:
+        self.opaque.add(type(value).__qualname__)
+        self._add_own(value)
+
     def _add_object(self, value: Any) -> None:
         self.add(type(value))
-        self._write(getattr(value, "__name__", ""))
-        attributes = _attributes(value)
-        if hasattr(value, "__dict__") or attributes:
-            self._add_mapping(attributes)
-        else:
+        members = next((MEMBERS[name] for name in map(_full_name, type(value).__mro__) if name in MEMBERS), None)
+        if members is not None:
+            self._add_mapping({name: getattr(value, name, None) for name in members})
+            return
+        self._write(str(getattr(value, "__name__", "")))
+        self._add_mapping(_attributes(value))
+        if not _is_plain(type(value)) and not self._add_reduced(value):
             self.opaque.add(type(value).__qualname__)
+
+    def _add_reduced(self, value: Any) -> bool:
+        """What pickle would keep of it, where that is the same when it is asked again; nothing is made of it."""
+        try:
+            kept = _reduced(value)
+        except Exception:
+            return False
+        if self._trying:
+            self.add(kept)
+            return True
+        self._trying = True
+        try:
+            if self._apart(kept) != self._apart(_reduced(value)):
+                return False
+            self.add(kept)
+            return True
+        except Exception:
+            return False
+        finally:
+            self._trying = False
 
 
 _PLAIN = frozenset(vars(torch.nn.Module()))
@@ -262,6 +332,7 @@ _PLAIN = frozenset(vars(torch.nn.Module()))
 
 KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     (torch.nn.Module, Description._add_module),
+    (ELSEWHERE, Description._add_elsewhere),
     (torch.Tensor, Description._add_tensor),
     ((np.ndarray, np.generic), Description._add_array),
     ((tuple, list, deque), Description._add_sequence),
@@ -306,6 +377,36 @@ def _slots(kind: type) -> Iterator[str]:
             yield name
         elif not name.endswith("__"):
             yield f"_{kind.__name__.lstrip('_')}{name}"
+
+
+def _is_plain(kind: type) -> bool:
+    """Is all that its objects hold in slots and a `__dict__`? Memory beyond these is that of code in C."""
+    words = sum(1 for base in kind.__mro__ for _ in _slots(base))
+    words += (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return kind.__itemsize__ == 0 and kind.__basicsize__ == object.__basicsize__ + words * struct.calcsize("P")
+
+
+def _reduced(value: Any) -> Any:
+    """What pickle would make it of."""
+    reduce: Callable[[Any], Any] | None = copyreg.dispatch_table.get(type(value))
+    kept = value.__reduce_ex__(4) if reduce is None else reduce(value)
+    if isinstance(kept, str):
+        return kept
+    items = [list(islice(more or (), LONGEST + 1)) for more in kept[3:5]]
+    if any(len(more) > LONGEST for more in items):
+        raise OverflowError
+    return [kept[:3], items, kept[5:]]
+
+
+def _is_constant(value: Any) -> bool:
+    """May it stand in code as it is?"""
+    if type(value) in (tuple, frozenset):
+        return all(map(_is_constant, value))
+    return value is None or value is ... or type(value) in ATOMS
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def tensor_bytes(tensor: torch.Tensor) -> Iterator[bytes]:
