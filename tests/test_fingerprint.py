@@ -25,7 +25,9 @@ from scipy.spatial import KDTree
 from torch import nn
 
 from smoothcert.certification.fingerprint import fingerprint_of
+from smoothcert.errors import InputError
 from smoothcert.models import build
+from smoothcert.modules import evaluated
 
 SHAPE = (3, 8, 8)
 
@@ -617,6 +619,77 @@ def test_scripted_code_and_its_values_are_seen():
     known = of(scripted(Scripted()), (4,))
     assert known == of(scripted(Scripted()), (4,))
     assert len({known, of(scripted(ScriptedOtherwise()), (4,)), of(scripted(Scripted(3.0)), (4,))}) == 3
+
+
+def hooked(wrapper):
+    wrapper.register_forward_hook(lambda module, inputs, output: -output)
+
+
+def prehooked(wrapper):
+    wrapper.register_forward_pre_hook(lambda module, inputs: (-inputs[0],))
+
+
+def patched(wrapper):
+    before = wrapper.forward
+    wrapper.__dict__["forward"] = lambda x: -before(x)
+
+
+def called(wrapper):
+    before = wrapper.forward
+    wrapper._compiled_call_impl = lambda x: -before(x)
+
+
+def subclassed(wrapper):
+    class Negative(type(wrapper)):
+        def __call__(self, x):
+            return -super().__call__(x)
+
+    wrapper.__class__ = Negative
+
+
+def eager(net):
+    return torch.compile(net, backend="eager")
+
+
+def traced(net):
+    return torch.jit.trace(net, torch.zeros(1, 4))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "change"),
+    [
+        (eager, hooked),
+        (eager, prehooked),
+        (eager, patched),
+        (eager, subclassed),
+        (traced, hooked),
+        (torch.jit.script, patched),
+        (torch.jit.script, subclassed),
+        (nn.Sequential, called),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_what_python_runs_around_a_wrapper_is_certified_and_seen(wrap, change):
+    net, x = Scripted(), torch.ones(1, 4)
+    whole = nn.Sequential(wrap(net.eval())).eval()
+    plain = of(whole, (4,))
+    expected, before = -whole(x), whole(x)
+    change(whole[0])
+    assert torch.equal(whole(x), -before)
+    assert torch.equal(evaluated(whole)(x), expected)
+    assert of(whole, (4,)) != plain
+    whole.train()
+    with pytest.raises(InputError, match="call its eval"):
+        evaluated(whole)
+
+
+def test_hooks_that_were_scripted_are_copied():
+    def hook(self, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        return -output
+
+    net = Scripted()
+    net.register_forward_hook(hook)
+    assert torch.equal(evaluated(torch.jit.script(net))(torch.ones(1, 4)), -Scripted()(torch.ones(1, 4)))
 
 
 def operation(name, function):

@@ -42,6 +42,7 @@ CONSTANT = re.compile(rb"^  \w+ : Final\[.*\n", re.MULTILINE)
 COMPILER = "_dynamo"
 """How the names begin of what torch's compiler notes at tensors."""
 
+COMPILER_MODULES = "torch._dynamo"
 HOOKS = ("forward_hooks", "forward_pre_hooks")
 ATOMS = (bool, int, float, complex, str, bytes)
 ABOUT = (
@@ -148,7 +149,7 @@ class Description:
         if held:
             self._add_mapping(held)
 
-    def _add_array(self, value: np.ndarray[Any, Any] | np.generic) -> None:
+    def _add_array(self, value: Any) -> None:
         self._write(str(value.dtype), str(value.shape))
         if isinstance(value, np.ma.MaskedArray):
             self.add(np.ma.getmaskarray(value))
@@ -262,11 +263,13 @@ class Description:
 
     def _add_module(self, module: torch.nn.Module) -> None:
         """Its hooks without the numbers that torch gives them, what is its own beside torch's, and what was patched."""
-        if isinstance(module, torch.jit.ScriptModule):
-            self._add_script(module)
-            return
-        if type(module).__module__.startswith("torch._dynamo"):  # it computes what it was compiled from
-            self.add(module._orig_mod)
+        if is_wrapper(module):
+            if isinstance(module, torch.jit.ScriptModule):
+                self._add_script(module)
+            else:  # it computes what it was compiled from
+                self.add(module._orig_mod)
+            if own := put_on(module):
+                self._add_mapping(own)
             return
         self.add(type(module))
         self.add(type(module).forward)
@@ -360,6 +363,32 @@ BUILT_IN = (
     *(np.ndarray, np.generic, tuple, list, deque, bytearray, array, set, frozenset, dict),
     *(functools.partial, property, staticmethod, classmethod),
 )
+
+
+def is_wrapper(module: torch.nn.Module) -> bool:
+    """Is it torch's own way to run a module, compiled or as TorchScript?"""
+    compiled = any(kind.__module__.startswith(COMPILER_MODULES) for kind in type(module).__mro__)
+    return compiled or isinstance(module, torch.jit.ScriptModule)
+
+
+def put_on(module: torch.nn.Module) -> dict[str, Any]:
+    """What Python runs in place of a module, or around torch's wrapper, and torch keeps in no copy of it."""
+    wrapped = is_wrapper(module)
+    names = ("_compiled_call_impl", "forward") if wrapped else ("_compiled_call_impl",)
+    own = {name: vars(module)[name] for name in names if not _is_torchs(vars(module).get(name))}
+    for name in HOOKS if wrapped else ():
+        hooks = [hook for hook in getattr(module, f"_{name}").values() if not _is_torchs(hook)]
+        own.update({name: hooks} if hooks else {})
+    if wrapped and not is_installed(type(module)):
+        own["class"] = type(module)
+    return own
+
+
+def _is_torchs(function: Any) -> bool:
+    """Is it what torch runs a module by, or nothing?"""
+    if function is None or isinstance(function, torch._C.ScriptMethod | torch._C.ScriptFunction):
+        return True
+    return _is_installed_at(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
 def _attributes(value: Any) -> dict[str, Any]:

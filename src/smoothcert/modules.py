@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from smoothcert.description import Description, is_installed
+from smoothcert.description import Description, is_installed, put_on
 from smoothcert.errors import InputError, RunError
 
 Model = torch.nn.Module | Callable[..., Any] | Path
@@ -55,12 +55,15 @@ def held_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def evaluated(module: torch.nn.Module) -> torch.nn.Module:
     """A copy in evaluation mode that shares the module's tensors; the module itself is never switched.
 
-    One that cannot be copied is taken as it is where it is in evaluation mode already, and refused where it is not; so
-    is one whose copy still calls it. One that stays in training mode is refused, too: running it would change tensors
-    that are the module's.
+    One that cannot be copied, or not with all that Python runs around it, is taken as it is where it is in evaluation
+    mode already, and refused where it is not; so is one whose copy still calls it. One that stays in training mode is
+    refused, too: running it would change tensors that are the module's.
     """
-    training = any(part.training for part in module.modules())
+    training = any(getattr(part, "training", False) for part in module.modules())
     try:
+        lost = next((type(part).__name__ for part in module.modules() if put_on(part)), None)
+        if lost is not None:
+            raise InputError(f"its copy would lose the hooks, the forward or the class that its {lost} was given")
         copied = copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module)})
         if training and _calls(copied, module):
             raise InputError("its copy still calls it, by a function or a part that is not copied")
@@ -72,7 +75,7 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
         raise InputError(
             f"the model is in training mode and cannot be copied ({reason}): call its eval() first."
         ) from error
-    stays = next((type(part).__name__ for part in copied.modules() if part.training), None)
+    stays = next((type(part).__name__ for part in copied.modules() if getattr(part, "training", False)), None)
     if stays is not None:
         raise InputError(
             f"the model's {stays} is in training mode even after eval(): let its train() hand the mode on to "
