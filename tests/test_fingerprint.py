@@ -16,6 +16,7 @@ import re
 import struct
 import subprocess
 import sys
+import threading
 import types
 
 import numpy as np
@@ -116,6 +117,41 @@ def changed(change):
 )
 def test_another_computation_is_another_model(other):
     assert of(other) != of(Net())
+
+
+@functools.lru_cache
+def positions(size):
+    return torch.arange(size) / size
+
+
+class Remembering(nn.Module):
+    """Keeps what does not change its answers: in a function's cache, in itself, and by a property."""
+
+    def __init__(self, inside):
+        super().__init__()
+        self.inside, self.places = inside, None
+
+    @functools.cached_property
+    def factor(self):
+        return 2.0
+
+    def forward(self, x):
+        if self.places is None:
+            self.places = torch.arange(8) / 8
+        return self.inside(x + self.places + positions(8)) * self.factor
+
+
+@pytest.mark.parametrize("inside", [Net, Branching], ids=["graph", "code"])
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "as it is"])
+def test_what_a_module_remembers_of_a_call_is_no_other_model(inside, copied):
+    positions.cache_clear()
+    model = Remembering(inside()).eval()
+    if not copied:
+        model.inside.lock = threading.Lock()
+    before = of(model)
+    assert type(model(torch.zeros(1, *SHAPE))) is torch.Tensor
+    assert of(model) == before
+    assert type(positions(8)) is torch.Tensor
 
 
 @pytest.mark.parametrize("model", [Branching, ByBatch])

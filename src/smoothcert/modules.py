@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, contextmanager
+from contextlib import ContextDecorator, contextmanager, suppress
 from pathlib import Path
 from threading import Lock, Thread
 from types import FunctionType
@@ -105,6 +105,15 @@ class no_exit(ContextDecorator):
             return
         did = f"called sys.exit({end.code!r})" if isinstance(end, SystemExit) else f"raised {type(end).__name__}"
         raise RunError(f"the model {did}: take that out of it, and start again.") from end
+
+
+def warm_up(module: torch.nn.Module, x: torch.Tensor) -> None:
+    """Runs a module once, without compiling it: what it keeps of a first call, in itself or in a function's cache, is
+    there whoever has called it before, and no export leaves tensors without values there."""
+    eager = torch.compiler.set_stance("force_eager")
+    same_draws = torch.random.fork_rng(devices=[])
+    with suppress(Exception), no_exit(), torch.inference_mode(False), torch.no_grad(), same_draws, eager:
+        module(x)
 
 
 class _OneThread:

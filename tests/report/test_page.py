@@ -72,7 +72,7 @@ def test_the_headline_counts_what_was_certified(squares):
 
 def test_many_inputs_are_told_in_percent_and_few_with_what_they_may_hide(log_run):
     for inputs, title_starts, few in ((120, "75\u00a0% of the inputs", False), (12, "9 of 12 inputs", True)):
-        run = log_run(inputs / 1000, [(1, 1, 0.3)] * (3 * inputs // 4) + [(0, 1, 0.3)] * (inputs // 4))
+        run = log_run(inputs / 100, [(1, 1, 0.3)] * (3 * inputs // 4) + [(0, 1, 0.3)] * (inputs // 4))
         title, facts = headline(Contents(gather([run]), np.array([0.25])), None)
         assert title.startswith(title_starts)
         assert any("12 inputs are few" in fact for fact in facts) is few

@@ -24,7 +24,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 
 from smoothcert.description import Description, tensor_bytes
-from smoothcert.modules import Model, device_of, evaluated
+from smoothcert.modules import Model, device_of, evaluated, warm_up
 from smoothcert.sampling.engines import open_engine
 
 logger = logging.getLogger(__name__)
@@ -41,13 +41,21 @@ def fingerprint_of(model: Model, shape: Sequence[int], earlier: str = "") -> str
         return open_engine(model).fingerprint
     if not isinstance(model, torch.nn.Module):
         return f"{CALLABLE}:{_described(model)}"
-    graph = None if way == CODE else _graph(model, shape)
-    return f"{CODE}:{_described(model)}" if graph is None else f"{GRAPH}:{graph}"
+    x = torch.zeros((2, *shape), device=device_of(model))
+    graph = None if way == CODE else _graph(_warm(model, x), x)
+    return f"{CODE}:{_described(_warm(model, x))}" if graph is None else f"{GRAPH}:{graph}"
+
+
+def _warm(module: torch.nn.Module, x: torch.Tensor) -> torch.nn.Module:
+    """As it is once it has run."""
+    copied = evaluated(module)
+    warm_up(copied, x)
+    return copied
 
 
 def _described(model: Model) -> str:
     description = Description()
-    description.add(evaluated(model) if isinstance(model, torch.nn.Module) else model)
+    description.add(model)
     unseen = "".join(f", {name}" for name in sorted(description.opaque))
     logger.info(
         "the run knows its model by its code and by the values it holds; what it reads elsewhere (files, servers, "
@@ -57,9 +65,8 @@ def _described(model: Model) -> str:
     return description.hexdigest()
 
 
-def _graph(module: torch.nn.Module, shape: Sequence[int]) -> str | None:
+def _graph(module: torch.nn.Module, x: torch.Tensor) -> str | None:
     """A hash of the exported graph, or None where the module does not export for any number of rows."""
-    x = torch.zeros((2, *shape), device=device_of(module))
     torch_logs = logging.getLogger("torch")
     level = torch_logs.level
     torch_logs.setLevel(logging.CRITICAL)
@@ -67,7 +74,7 @@ def _graph(module: torch.nn.Module, shape: Sequence[int]) -> str | None:
         with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
             warnings.simplefilter("ignore")
             free = ({0: torch.export.Dim("batch")},)
-            program = torch.export.export(evaluated(module), (x,), dynamic_shapes=free, strict=False)
+            program = torch.export.export(module, (x,), dynamic_shapes=free, strict=False)
             digest = hashlib.sha256()
             for part in (*_lines(program), *_own_operations(program)):
                 digest.update(part)

@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from smoothcert.errors import InputError
 from smoothcert.lipschitz import record
+from smoothcert.modules import warm_up
 
 BATCH = 3
 """The batch that rules are applied at; the graph of a batch of one must be the same but for that size."""
@@ -107,6 +108,7 @@ def trace(module: nn.Module, x: Tensor, keep: frozenset[Any]) -> Program:
     """The graph of the module on a batch x, with the operations `keep` whole and its constants computed."""
     try:
         with torch.no_grad(), _quiet(), _marked(), torch.random.fork_rng(devices=[]):
+            warm_up(module, x)
             whole = torch.export.export(module, (x,), strict=False)
             exported = whole.run_decompositions(dict(_table(keep)))
     except Exception as error:  # export runs the module's own code, which may raise anything

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.modules import evaluated, one_thread
+from smoothcert.modules import evaluated, one_thread, warm_up
 from smoothcert.sampling.engines.module import ModuleEngine, Network
 from smoothcert.sampling.identity import Identity
 
@@ -168,6 +168,7 @@ def _export(module: torch.nn.Module, shape: torch.Size, free: dict[int, Any] | N
     try:
         with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
             warnings.simplefilter("ignore")
+            warm_up(module, torch.zeros(shape))
             program = torch.onnx.export(
                 module,
                 (torch.zeros(shape),),
