@@ -5,12 +5,15 @@ import collections
 import ctypes
 import datetime
 import decimal
+import enum
 import functools
 import importlib.util
 import io
 import logging
 import operator
 import os
+import pathlib
+import pickle
 import random
 import re
 import struct
@@ -19,6 +22,7 @@ import sys
 import threading
 import types
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -326,6 +330,26 @@ def code(end):
     return defined["model"]
 
 
+class Stamp(datetime.date):
+    pass
+
+
+def stamp(factor):
+    made = Stamp(2020, 1, 1)
+    made.factor = factor
+    return made
+
+
+def place(factor):
+    class Place(type(pathlib.Path())):
+        __slots__ = ()
+
+        def scale(self):
+            return factor
+
+    return Place("a")
+
+
 class Doubled(dict):
     scale = 2
 
@@ -344,6 +368,10 @@ def with_attribute(value):
 
     model.factor = value
     return model
+
+
+HEAD = b"a\0bytearray\n\n"
+"""What stood before the bytes."""
 
 
 def first(b, low, high):
@@ -440,26 +468,70 @@ def test_code_that_hides_behind_the_same_instructions_or_another_name(one, other
     assert of(one) != of(other)
 
 
-SAME = """
-import pathlib, torch
+MODELS = """
+import concurrent.futures, pathlib, random, sys
+import attr, numpy as np, torch
+from scipy.spatial import KDTree
 from smoothcert.certification.fingerprint import fingerprint_of
+
+class Held:
+    def __init__(self, value):
+        self.value = value
+
+@attr.s(frozen=True)
+class Settings:
+    scale = attr.ib(default=2.0)
+
+@torch.compiler.disable
+def eager(x):
+    return x
+
+class Part(torch.nn.Linear):
+    pass
+
+if sys.argv[1:]:
+    torch.jit.script(torch.nn.Sequential(Part(4, 4), torch.nn.ReLU()))
+    random.seed(int(sys.argv[1]))
 torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
-scripted, compiled = torch.jit.script(net), torch.compile(net)
-held = {pathlib.Path("a"), pathlib.Path("b")}, torch.ones(2, dtype=torch.complex64).conj()
-print(*(fingerprint_of(lambda batch, kept=kept: kept, (4,)) for kept in (scripted, compiled, held)))
+layers = [torch.nn.Linear(4, 4) for _ in range(4)]
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.ReLU(), Part(4, 2), torch.nn.Linear(2, 2))
+pool = concurrent.futures.ThreadPoolExecutor(2)
+list(pool.map(str, range(len(sys.argv))))
+models = {
+    "scripted": torch.jit.script(net),
+    "compiled": torch.compile(net),
+    "compiled function": torch.compile(lambda x: 2 * x, backend="eager"),
+    "not compiled function": eager,
+    "paths": {pathlib.Path("a"), pathlib.Path("b")},
+    "conjugate": torch.ones(2, dtype=torch.complex64).conj(),
+    "frozen sets": {frozenset({"a", "b"}), frozenset({"c", "d"}), frozenset({"e", "f"})},
+    "objects": {Held(number) for number in range(6)},
+    "layers": set(layers),
+    "functions": {lambda x: x, lambda x: 2 * x, lambda x: 3 * x},
+    "attrs": Settings(),
+    "threads": pool,
+    "tree": KDTree(np.arange(40.0).reshape(20, 2)),
+    "draws": random.random,
+}
+for name, held in models.items():
+    print(name, fingerprint_of(lambda batch: held, (4,)))
 """
 
 
 def test_another_process_finds_the_same():
-    """Sets have another order there."""
-    found = {
+    """Sets have another order there, and other code was compiled before."""
+    found = [
         subprocess.run(
-            [sys.executable, "-c", SAME], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-        for seed in "12"
-    }
-    assert len(found) == 1
+            [sys.executable, "-c", MODELS, *given],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.splitlines()
+        for seed, given in (("1", []), ("2", ["3"]))
+    ]
+    assert len(found[0]) == 14
+    assert found[0] == found[1]
 
 
 def test_a_function_that_numpy_hides_is_said(caplog):
@@ -502,6 +574,14 @@ def test_patched_classes_and_hooks_of_all_modules_are_seen(monkeypatch):
         (holding(Marked([1.0])), holding(torch.tensor([1.0]).as_subclass(MarkedOtherwise))),
         (holding(collections.defaultdict(int)), holding(collections.defaultdict(float))),
         (holding(made_by(1.0)), holding(made_by(2.0))),
+        (holding(stamp(1.0)), holding(stamp(2.0))),
+        (holding(place(1.0)), holding(place(2.0))),
+        (holding(collections.deque([1], 1)), holding(collections.deque([1], 2))),
+        (holding(memoryview(np.ones((2, 3)))), holding(memoryview(np.ones((3, 2))))),
+        (
+            holding([bytearray(b"x"), bytearray(b"p" + HEAD + b"q")]),
+            holding([bytearray(b"x" + HEAD + b"p"), bytearray(b"q")]),
+        ),
         (
             code("  b = a * 2\n except ValueError: return 0\n"),
             code(" except ValueError: return 0\n else:\n  b = a * 2\n"),
@@ -518,6 +598,11 @@ def test_patched_classes_and_hooks_of_all_modules_are_seen(monkeypatch):
             "kind of tensor",
             "default",
             "metaclass",
+            "date of the user's",
+            "path of the user's",
+            "longest deque",
+            "shape of a view",
+            "where bytes end",
             "what is tried",
         ),
     ],
@@ -597,6 +682,44 @@ def test_padding_is_no_value():
     assert of(holding(one)) == of(holding(other))
     other["large"][1] = 3.5
     assert of(holding(one)) != of(holding(other))
+
+
+class Kind(enum.Flag):
+    A = enum.auto()
+    B = enum.auto()
+
+
+@functools.singledispatch
+def kept(value):
+    return value
+
+
+class Shaped:
+    def __init__(self):
+        self.shape = (-1, (2, 3))  # a constant of this code
+
+    def __call__(self, batch):
+        return batch.reshape(self.shape)
+
+
+def test_what_was_asked_of_a_callable_is_no_other_one():
+    vectorized = np.vectorize(lambda number: 2 * number, otypes=[np.float32])
+    compiled = torch.compile(lambda x: 2 * x, backend="eager")
+    counted = numba.njit(lambda x: 2 * x)
+    shaped = Shaped()
+    callables = [holding(held) for held in (Kind, Kind.A, kept, vectorized, compiled, counted)]
+    before = [of(model) for model in (*callables, shaped)]
+    Kind.A | Kind.B, ~Kind.A, kept(1.0), vectorized([1.0]), compiled(torch.ones(1)), counted(1.0)
+    assert of(pickle.loads(pickle.dumps(shaped))) == before[-1]
+    assert [of(model) for model in (*callables, shaped)] == before
+
+
+def test_what_numba_compiles_is_seen():
+    known = of(holding(numba.njit(lambda x: 2 * x)))
+    assert known == of(holding(numba.njit(lambda x: 2 * x)))
+    assert known != of(holding(numba.njit(lambda x: 3 * x)))
+    assert known != of(holding(numba.njit(fastmath=True)(lambda x: 2 * x)))
+    assert of(holding(numba.vectorize(lambda x: 2 * x))) != of(holding(numba.vectorize(lambda x: 3 * x)))
 
 
 def test_a_file_that_is_named_like_one_of_the_standard_library_is_the_users_own(tmp_path, monkeypatch):

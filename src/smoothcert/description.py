@@ -6,20 +6,20 @@ import copyreg
 import dis
 import functools
 import hashlib
-import io
 import logging
 import os
 import random
-import re
 import struct
 import sys
 import sysconfig
-import zipfile
+import threading
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from datetime import date, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from itertools import islice
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from smoothcert.scripted import parts_of
+
 PLACES = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     os.path.dirname(os.__file__),
@@ -35,14 +37,15 @@ PLACES = (
 INSTALLED = tuple(Path(place).as_posix() for place in PLACES)
 OURS = f"{Path(__file__).parent.as_posix()}/"
 BY_NAME = ("LOAD_GLOBAL", "LOAD_NAME")
-MANGLED = re.compile(rb"___torch_mangle_\d+\.")
-"""What torch puts into the name of a scripted class that it meets again."""
-
-CONSTANT = re.compile(rb"^  \w+ : Final\[.*\n", re.MULTILINE)
-COMPILER = "_dynamo"
-"""How the names begin of what torch's compiler notes at tensors."""
+COMPILER = ("_dynamo", "_torchdynamo", "_is_torch_compile", "_isolate_recompiles", "get_compiler_config", "aot_compile")
+"""How the names begin of what torch's compiler notes at tensors and functions."""
 
 COMPILER_MODULES = "torch._dynamo"
+ATTRS = "<attrs generated "
+COMPILED = "_torchdynamo_orig_callable"
+DISPATCH_CACHE = ("dispatch_cache", "cache_token", "_clear_cache")
+"""What `functools.singledispatch` holds beside the functions that it chooses from."""
+
 HOOKS = ("forward_hooks", "forward_pre_hooks")
 ATOMS = (bool, int, float, complex, str, bytes)
 ABOUT = (
@@ -75,9 +78,9 @@ LONGEST = 1_000_000
 
 WRITTEN = (
     *("__init__", "__new__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__"),
-    *("__setattr__", "__delattr__"),
+    *("__setattr__", "__delattr__", "__getstate__", "__setstate__", "__replace__", "__attrs_init__"),
 )
-"""What Python writes for data classes and named tuples."""
+"""What Python writes for data classes and named tuples, and attrs for its classes."""
 
 
 class Description:
@@ -123,7 +126,7 @@ class Description:
         """What the user's own class has beside the built-in one that it is made from."""
         if not is_installed(type(value)):
             self.add(type(value))
-            self._add_mapping(_attributes(value))
+            self._add_mapping(_attributes(value, [kind for kind in type(value).__mro__ if not is_installed(kind)]))
 
     def _write(self, *words: str) -> None:
         self._digest.update("\0".join(words).encode("utf-8", "surrogatepass") + b"\n")
@@ -145,7 +148,11 @@ class Description:
             self._digest.update(part)
         if not is_installed(type(value)):
             self.add(type(value))
-        held = {name: kept for name, kept in vars(value).items() if not name.startswith(COMPILER)}
+        self._add_held(value)
+
+    def _add_held(self, value: Any, noted: tuple[str, ...] = COMPILER) -> None:
+        """What was put on a tensor or a function, but for what is noted there."""
+        held = {name: kept for name, kept in vars(value).items() if not name.startswith(noted)}
         if held:
             self._add_mapping(held)
 
@@ -169,8 +176,12 @@ class Description:
         for value in values:
             self.add(value)
 
+    def _add_deque(self, values: deque[Any]) -> None:
+        self.add(values.maxlen)
+        self._add_sequence(values)
+
     def _add_buffer(self, value: Any) -> None:
-        self._write(getattr(value, "typecode", getattr(value, "format", "")))
+        self._write(getattr(value, "typecode", getattr(value, "format", "")), str(getattr(value, "shape", len(value))))
         self._digest.update(bytes(value))
 
     def _add_text(self, value: Any) -> None:
@@ -203,27 +214,36 @@ class Description:
             self.add(value.__self__)
 
     def _add_code(self, code: CodeType) -> None:
-        self._digest.update(code.co_code + getattr(code, "co_exceptiontable", b""))  # from Python 3.11 on
+        for content in (code.co_code, getattr(code, "co_exceptiontable", b"")):  # from Python 3.11 on
+            self._write(str(len(content)))
+            self._digest.update(content)
         self._write(*map(str, (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)))
         for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars):
             self._write(str(len(names)), *names)
         self._add_sequence(code.co_consts)
 
     def _add_function(self, function: FunctionType) -> None:
-        if is_installed(function) and _is_installed_at(function.__code__.co_filename):
+        installed = _is_installed_at(function.__code__.co_filename)
+        if installed and COMPILED in vars(function):  # it computes what it was compiled from, which it also wraps
+            self.add(vars(function)[COMPILED])
+            self._add_held(function)
+            return
+        if installed and is_installed(function):
             self._add_name(function)  # and what it wraps
         else:
             self.add(function.__code__)
             self._add_globals(function)
         self.add(function.__defaults__)
         self.add(function.__kwdefaults__)
-        for cell in function.__closure__ or ():
+        noted = DISPATCH_CACHE if installed else ()
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if name in noted:
+                continue
             try:
                 self.add(cell.cell_contents)
             except ValueError:
                 self._write("empty")
-        if function.__dict__:
-            self._add_mapping(function.__dict__)
+        self._add_held(function, (*COMPILER, *noted))
 
     def _add_globals(self, function: FunctionType) -> None:
         for name in sorted(set(_global_names(function.__code__))):
@@ -248,9 +268,10 @@ class Description:
         self._add_sequence((value.start, value.stop, value.step))
 
     def _add_ufunc(self, value: np.ufunc) -> None:
-        """By its name; what `np.frompyfunc` has made hides its function."""
+        """By its name; what is made of a user's function hides it."""
         self._write(value.__name__)
-        if value.__name__.endswith("(vectorized)"):
+        places = [sys.modules.get(name) for name in ("numpy", "scipy.special")]
+        if not any(getattr(place, value.__name__, None) is value for place in places):
             self.opaque.add("ufunc")
 
     def _add_class(self, kind: type) -> None:
@@ -259,7 +280,7 @@ class Description:
             self._add_sequence(kind.__bases__)
             if not is_installed(type(kind)):
                 self.add(type(kind))
-            self._add_mapping({name: value for name, value in vars(kind).items() if name not in ABOUT})
+            self._add_mapping({name: value for name, value in vars(kind).items() if not _is_about(kind, name)})
 
     def _add_module(self, module: torch.nn.Module) -> None:
         """Its hooks without the numbers that torch gives them, what is its own beside torch's, and what was patched."""
@@ -284,15 +305,21 @@ class Description:
         self._add_mapping({name: value for name, value in vars(module).items() if name not in _PLAIN})
 
     def _add_script(self, module: torch.jit.ScriptModule) -> None:
-        """All that torch saves of it but where its code came from, and the order of constants: that of a set."""
-        saved = io.BytesIO()
-        torch.jit.save(module, saved)
-        with zipfile.ZipFile(saved) as archive:
-            for name in sorted(archive.namelist()):
-                if not name.endswith((".debug_pkl", "serialization_id")):
-                    self._write(MANGLED.sub(b"", name.partition("/")[2].encode()).decode())
-                    content = MANGLED.sub(b"", archive.read(name))
-                    self._digest.update(b"".join(sorted(CONSTANT.findall(content))) + CONSTANT.sub(b"", content))
+        for part in parts_of(module):
+            self._write(str(len(part)))
+            self._digest.update(part)
+
+    def _add_thread(self, value: threading.Thread) -> None:
+        """Who computes is no part of what is computed."""
+        self.add(type(value))
+        self._add_mapping({name: held for name, held in vars(value).items() if name not in _THREAD})
+
+    def _add_executor(self, value: Executor) -> None:
+        self.add(type(value))
+        self._add_mapping({name: vars(value).get(name) for name in ("_initializer", "_initargs")})
+
+    def _add_kind(self, value: Any) -> None:
+        self.add(type(value))
 
     def _add_elsewhere(self, value: Any) -> None:
         self.opaque.add(type(value).__qualname__)
@@ -333,12 +360,16 @@ class Description:
 _PLAIN = frozenset(vars(torch.nn.Module()))
 """What every module keeps of itself."""
 
+_THREAD = frozenset(vars(threading.Thread()))
+"""What every thread keeps of itself."""
+
 KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     (torch.nn.Module, Description._add_module),
     (ELSEWHERE, Description._add_elsewhere),
+    (deque, Description._add_deque),
     (torch.Tensor, Description._add_tensor),
     ((np.ndarray, np.generic), Description._add_array),
-    ((tuple, list, deque), Description._add_sequence),
+    ((tuple, list), Description._add_sequence),
     ((bytearray, memoryview, array), Description._add_buffer),
     ((range, Decimal, date, time, timedelta, PurePath), Description._add_text),
     (slice, Description._add_slice),
@@ -347,6 +378,9 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     (defaultdict, Description._add_defaults),
     ((dict, MappingProxyType), Description._add_mapping),
     (logging.Logger, Description._add_logger),
+    (threading.Thread, Description._add_thread),
+    (Executor, Description._add_executor),
+    (torch.device, Description._add_kind),
     (FunctionType, Description._add_function),
     (MethodType, Description._add_method),
     (CodeType, Description._add_code),
@@ -361,7 +395,7 @@ KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
 
 BUILT_IN = (
     *(np.ndarray, np.generic, tuple, list, deque, bytearray, array, set, frozenset, dict),
-    *(functools.partial, property, staticmethod, classmethod),
+    *(functools.partial, property, staticmethod, classmethod, Decimal, date, time, timedelta, PurePath),
 )
 
 
@@ -391,11 +425,28 @@ def _is_torchs(function: Any) -> bool:
     return _is_installed_at(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    """What an object holds by name, in slots or not."""
-    slots = (name for kind in type(value).__mro__ for name in _slots(kind))
+def _attributes(value: Any, kinds: Iterable[type] | None = None) -> dict[str, Any]:
+    """What an object holds by name, in slots of its classes or not."""
+    slots = (name for kind in (type(value).__mro__ if kinds is None else kinds) for name in _slots(kind))
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    return {**held, **getattr(value, "__dict__", {})}
+    own = getattr(value, "__dict__", None)
+    if isinstance(value, Enum) and own:
+        own = {name: kept for name, kept in own.items() if name != "_inverted_"}  # computed when it is asked for
+    return {**held, **own} if isinstance(own, dict) else held
+
+
+def _is_about(kind: type, name: str) -> bool:
+    """Is it what a class keeps beside what it computes?"""
+    if issubclass(kind, Enum) and name in ("_value2member_map_", "_hashable_values_", "_unhashable_values_"):
+        return True  # its members by their values, and all combinations of them that were asked for
+    file = getattr(getattr(vars(kind)[name], "__code__", None), "co_filename", "")
+    salted = name == "__hash__" and file.startswith(ATTRS)  # with a number that another process draws otherwise
+    return salted or name in ABOUT
+
+
+def _is_generated(name: str, method: FunctionType) -> bool:
+    """Was a method written by Python or attrs, from what else is in its class?"""
+    return name in WRITTEN and method.__code__.co_filename.startswith(("<string>", ATTRS))
 
 
 def _slots(kind: type) -> Iterator[str]:
@@ -462,6 +513,8 @@ def is_installed(value: Any) -> bool:
         return False
     top = str(getattr(value, "__module__", None)).partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
+    if top == "__main__":  # also where it was started by an installed module, such as cProfile
+        return False
     if top in sys.builtin_module_names or top == "smoothcert":
         return True
     if file is None:
@@ -470,12 +523,14 @@ def is_installed(value: Any) -> bool:
 
 
 def _files(kind: type) -> Iterator[str]:
-    """Where the methods of a class were written, but for those that Python writes itself."""
-    for name, value in vars(kind).items():
-        if isinstance(value, FunctionType) and not (value.__code__.co_filename == "<string>" and name in WRITTEN):
-            yield value.__code__.co_filename
+    """Where the methods of a class and of its bases were written, but for those that Python writes itself."""
+    for base in kind.__mro__:
+        for name, value in vars(base).items():
+            if isinstance(value, FunctionType) and not _is_generated(name, value):
+                yield value.__code__.co_filename
 
 
+@functools.cache
 def _is_installed_at(file: str) -> bool:
     """Does code come from there? `functools.wraps` gives a function of the user's the name of an installed module."""
     return Path(file).as_posix().startswith((*INSTALLED, OURS)) or file.startswith("<frozen ")

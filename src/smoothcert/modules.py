@@ -110,9 +110,14 @@ class no_exit(ContextDecorator):
 def warm_up(module: torch.nn.Module, x: torch.Tensor) -> None:
     """Runs a module once, without compiling it: what it keeps of a first call, in itself or in a function's cache, is
     there whoever has called it before, and no export leaves tensors without values there."""
-    eager = torch.compiler.set_stance("force_eager")
-    same_draws = torch.random.fork_rng(devices=[])
-    with suppress(Exception), no_exit(), torch.inference_mode(False), torch.no_grad(), same_draws, eager:
+    with (
+        suppress(Exception),
+        no_exit(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=[]),
+        torch.compiler.set_stance("force_eager"),
+    ):
         module(x)
 
 
