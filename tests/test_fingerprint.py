@@ -2,6 +2,7 @@
 
 import array
 import collections
+import copy
 import ctypes
 import datetime
 import decimal
@@ -719,7 +720,20 @@ def test_what_numba_compiles_is_seen():
     assert known == of(holding(numba.njit(lambda x: 2 * x)))
     assert known != of(holding(numba.njit(lambda x: 3 * x)))
     assert known != of(holding(numba.njit(fastmath=True)(lambda x: 2 * x)))
-    assert of(holding(numba.vectorize(lambda x: 2 * x))) != of(holding(numba.vectorize(lambda x: 3 * x)))
+    universal = numba.vectorize(lambda x: 2 * x)
+    known = of(holding(universal))
+    universal(np.ones(2))
+    assert of(holding(universal)) == known != of(holding(numba.vectorize(lambda x: 3 * x)))
+
+
+@pytest.mark.parametrize("tree", ["KDTree", "BallTree"])
+def test_what_was_asked_of_a_tree_of_scikit_learn_is_no_other_one(tree):
+    made = getattr(pytest.importorskip("sklearn.neighbors"), tree)
+    asked = made(W)
+    before = of(holding(asked))
+    asked.query(W)
+    assert of(holding(asked)) == before != of(holding(made(W + 1)))
+    assert before != of(holding(made(W, metric="manhattan")))
 
 
 def test_a_file_that_is_named_like_one_of_the_standard_library_is_the_users_own(tmp_path, monkeypatch):
@@ -849,6 +863,50 @@ def test_hooks_that_were_scripted_are_copied():
     net = Scripted()
     net.register_forward_hook(hook)
     assert torch.equal(evaluated(torch.jit.script(net))(torch.ones(1, 4)), -Scripted()(torch.ones(1, 4)))
+
+
+def exported(net):
+    free = ({0: torch.export.Dim("batch")},)
+    return torch.export.export(net, (torch.zeros(2, 4),), dynamic_shapes=free).module()
+
+
+def test_an_exported_program_has_no_modes():
+    net = nn.Sequential(nn.Linear(4, 3), nn.Dropout()).eval()
+    x = torch.ones(5, 4)
+    for model in (exported(net), nn.Sequential(exported(net)), copy.deepcopy(exported(net))):
+        assert torch.equal(evaluated(model)(x), net(x))
+        assert of(model, (4,)) == of(net, (4,))
+    with pytest.raises(InputError, match=r"exported in training mode .*dropout"):
+        evaluated(nn.Sequential(exported(net.train())))
+
+
+@pytest.mark.parametrize("made", [torch.jit.freeze, torch.jit.optimize_for_inference])
+def test_a_frozen_module_has_no_modes(made):
+    net = Scripted().eval()
+    model = made(torch.jit.script(net))
+    assert torch.equal(evaluated(model)(torch.ones(1, 4)), net(torch.ones(1, 4)))
+    assert of(model, (4,)) == of(made(torch.jit.script(net)), (4,))
+
+
+class Either(nn.Module):
+    """Two parts of one class that torch compiles to two kinds of code."""
+
+    def __init__(self, one, other):
+        super().__init__()
+        self.one, self.other = Scripted(one), ScriptedOtherwise(other)
+
+    def forward(self, x):
+        return self.one(x) - 2 * self.other(x)
+
+
+def test_scripted_parts_that_were_exchanged_are_seen():
+    exchanged = Either(1.0, 2.0)
+    exchanged.one, exchanged.other = exchanged.other, exchanged.one
+    ScriptedOtherwise.__qualname__ = ScriptedOtherwise.__name__ = "Scripted"
+    try:
+        assert of(scripted(exchanged), (4,)) != of(scripted(Either(1.0, 2.0)), (4,))
+    finally:
+        ScriptedOtherwise.__qualname__ = ScriptedOtherwise.__name__ = "ScriptedOtherwise"
 
 
 def operation(name, function):

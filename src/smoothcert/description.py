@@ -21,6 +21,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -61,17 +62,25 @@ ELSEWHERE = (
 )
 """What another process begins with otherwise."""
 
-MEMBERS: dict[str, tuple[str, ...]] = {
-    "_struct.Struct": ("format",),
-    "numba.core.dispatcher.Dispatcher": ("py_func", "targetoptions"),
-    "numba.np.ufunc.dufunc.DUFunc": ("_dispatcher",),
-    "numba.np.ufunc.gufunc.GUFunc": ("gufunc_builder",),
-    "numba.np.ufunc.ufuncbuilder.GUFuncBuilder": ("py_func", "signature", "targetoptions"),
-    "numpy.vectorize": ("pyfunc", "signature", "otypes", "excluded"),
-    "scipy.spatial._ckdtree.cKDTree": ("data", "indices", "leafsize", "boxsize"),
-    "torch.utils.hooks.RemovableHandle": (),
+TOLD_BY: dict[str, Callable[[Any], Any]] = {
+    "_struct.Struct": attrgetter("format"),
+    "numba.core.dispatcher.Dispatcher": attrgetter("py_func", "targetoptions"),
+    "numba.np.ufunc.dufunc.DUFunc": attrgetter("_dispatcher"),
+    "numba.np.ufunc.gufunc.GUFunc": attrgetter("gufunc_builder"),
+    "numba.np.ufunc.ufuncbuilder.UFuncDispatcher": attrgetter("py_func", "targetoptions"),
+    "numba.np.ufunc.ufuncbuilder.GUFuncBuilder": attrgetter("py_func", "targetoptions", "signature"),
+    "numpy.vectorize": attrgetter("pyfunc", "signature", "otypes", "excluded"),
+    "scipy.spatial._ckdtree.cKDTree": attrgetter("data", "indices", "leafsize", "boxsize"),
+    "torch.utils.hooks.RemovableHandle": type,
+    **{
+        f"sklearn.neighbors._{tree}_tree.BinaryTree{bits}": lambda tree: [
+            part for place, part in enumerate(tree.__getstate__()) if place not in (7, 8, 9, 10)
+        ]
+        for tree in ("kd", "ball")
+        for bits in (32, 64)
+    },
 }
-"""What tells of objects that hold addresses, or what they have computed, beside it."""
+"""What tells of objects that hold addresses, or count what was asked of them, beside it."""
 
 LONGEST = 1_000_000
 """How many items an object may give to pickle."""
@@ -327,9 +336,10 @@ class Description:
 
     def _add_object(self, value: Any) -> None:
         self.add(type(value))
-        members = next((MEMBERS[name] for name in map(_full_name, type(value).__mro__) if name in MEMBERS), None)
-        if members is not None:
-            self._add_mapping({name: getattr(value, name, None) for name in members})
+        tells = next((TOLD_BY[name] for name in map(_full_name, type(value).__mro__) if name in TOLD_BY), None)
+        if tells is not None:
+            self.add(tells(value))
+            self._add_own(value)
             return
         self._write(str(getattr(value, "__name__", "")))
         self._add_mapping(_attributes(value))

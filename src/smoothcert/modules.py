@@ -59,7 +59,7 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
     mode already, and refused where it is not; so is one whose copy still calls it. One that stays in training mode is
     refused, too: running it would change tensors that are the module's.
     """
-    training = any(getattr(part, "training", False) for part in module.modules())
+    training = any(getattr(part, "training", False) for part in _with_modes(module))
     try:
         lost = next((type(part).__name__ for part in module.modules() if put_on(part)), None)
         if lost is not None:
@@ -75,7 +75,7 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
         raise InputError(
             f"the model is in training mode and cannot be copied ({reason}): call its eval() first."
         ) from error
-    stays = next((type(part).__name__ for part in copied.modules() if getattr(part, "training", False)), None)
+    stays = next((type(part).__name__ for part in _with_modes(copied) if getattr(part, "training", False)), None)
     if stays is not None:
         raise InputError(
             f"the model's {stays} is in training mode even after eval(): let its train() hand the mode on to "
@@ -84,9 +84,27 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
+def _with_modes(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The parts that have modes: an exported program is one function, and refused where it is that of training."""
+    exported = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule) and _is_exported(part)]
+    for node in (node for program in exported for node in program.graph.nodes):
+        schema = getattr(node.target, "_schema", None)
+        names = () if schema is None else (argument.name for argument in schema.arguments)
+        given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+        if any(given.get(name) is True for name in ("train", "training")):
+            raise InputError(f"the model was exported in training mode ({node.target}): export it after its eval().")
+    inside = {part for program in exported for part in program.modules()}
+    return [part for part in module.modules() if part not in inside]
+
+
+def _is_exported(part: torch.fx.GraphModule) -> bool:
+    """Is it the module of a `torch.export.ExportedProgram`?"""
+    return any(kind.__module__.startswith("torch.export") for kind in type(part).__mro__)
+
+
 def _calls(copied: torch.nn.Module, module: torch.nn.Module) -> bool:
     """May the copy run parts of the module? Functions are not copied with what they close over or name."""
-    own = (vars(part).get("forward") for part in copied.modules())
+    own = (vars(part).get("forward") for part in _with_modes(copied))
     if any(isinstance(forward, FunctionType) and forward.__closure__ and is_installed(forward) for forward in own):
         return True  # a decorator's: what it closes over is not looked at
     description = Description(known=[tensor for _, tensor in held_tensors(module)])
