@@ -673,6 +673,25 @@ def test_what_is_held_in_c_and_not_kept_by_pickle_is_said(hidden, caplog):
     assert f"other modules, {type(hidden).__qualname__})" in caplog.text
 
 
+class Hiding:
+    @property
+    def __dict__(self):
+        raise ValueError("nothing to see")
+
+
+def linked(length):
+    made = None
+    for _ in range(length):
+        made = Settings(made)
+    return made
+
+
+@pytest.mark.parametrize(("held", "why"), [(Hiding(), "nothing to see"), (linked(2000), "recursion")])
+def test_what_cannot_be_looked_at_is_refused(held, why):
+    with pytest.raises(InputError, match=f"cannot be looked at .*{why}"):
+        of(holding(held))
+
+
 def test_padding_is_no_value():
     """Bytes that no field has, such as those of the nodes of scikit-learn's trees, are those of old memory."""
     kind = np.dtype([("small", "i1"), ("large", "f8")], align=True)

@@ -249,9 +249,11 @@ class Description:
             if name in noted:
                 continue
             try:
-                self.add(cell.cell_contents)
+                held = cell.cell_contents
             except ValueError:
                 self._write("empty")
+            else:
+                self.add(held)
         self._add_held(function, (*COMPILER, *noted))
 
     def _add_globals(self, function: FunctionType) -> None:

@@ -24,6 +24,7 @@ import torch
 from torch._library.custom_ops import OPDEFS
 
 from smoothcert.description import Description, tensor_bytes
+from smoothcert.errors import InputError
 from smoothcert.modules import Model, device_of, evaluated, warm_up
 from smoothcert.sampling.engines import open_engine
 
@@ -55,7 +56,13 @@ def _warm(module: torch.nn.Module, x: torch.Tensor) -> torch.nn.Module:
 
 def _described(model: Model) -> str:
     description = Description()
-    description.add(model)
+    try:
+        description.add(model)
+    except Exception as error:  # what a model holds may raise anything when it is looked at
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"what the model holds cannot be looked at ({reason}): give one without that object."
+        ) from error
     unseen = "".join(f", {name}" for name in sorted(description.opaque))
     logger.info(
         "the run knows its model by its code and by the values it holds; what it reads elsewhere (files, servers, "
