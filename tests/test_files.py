@@ -106,7 +106,7 @@ def test_nothing_else_in_the_package_opens_a_file_to_write():
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_a_formula_is_text_in_every_table(tmp_path, formula):
     log = tmp_path / "log_sigma_0.5.tsv"
-    log.write_text(LOG.replace("=1+1", formula))
+    log.write_text(LOG.replace("=1+1", '"' + formula.replace('"', '""') + '"'))
     run = import_logs([log], tmp_path / "run")
     for kind, comma in (("csv", ","), ("tsv", "\t")):
         export_run(run, tmp_path / kind, kind)

@@ -7,11 +7,10 @@ from cli.test_commands import smoothcert
 from smoothcert import open_run
 
 MODELS = """
-import itertools
 import numpy as np
 
 weights = np.random.default_rng(0).normal(size=(16, 3))
-calls = itertools.count()
+calls = (number for number in range(10_000))  # how far it is, no fingerprint sees
 
 def linear():
     return lambda batch: batch.reshape(len(batch), -1) @ weights
