@@ -86,9 +86,10 @@ def test_the_numbers_of_the_development_kit_are_no_class_numbers(flat, tmp_path)
     assert labels_of(flat, tmp_path, "1\n2\n3\n3\n") == (("n00000003", "n00000004", "n00000005"), [2, 0, 1])
     with pytest.raises(InputError, match=r"has labels that meta\.mat does not name"):
         labels_of(flat, tmp_path, "1\n2\n4\n4\n")
-    (tmp_path / "meta.mat").write_bytes(b"MATLAB 5.0 no more")
-    with pytest.raises(InputError, match=r"meta\.mat is not that of ImageNet's development kit"):
-        labels_of(flat, tmp_path, "1\n2\n3\n3\n")
+    for content in (b"MATLAB 5.0 no more", b"MATLAB 5.0".ljust(124) + b"\0\1IM" + packed(zlib.compress(b""))):
+        (tmp_path / "meta.mat").write_bytes(content)
+        with pytest.raises(InputError, match=r"meta\.mat is not that of ImageNet's development kit"):
+            labels_of(flat, tmp_path, "1\n2\n3\n3\n")
 
 
 @pytest.mark.parametrize("compressed", [False, True])

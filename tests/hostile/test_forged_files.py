@@ -40,6 +40,7 @@ from hostile.readers import (
 )
 from interruptible import certify
 from smoothcert import InputError, open_run
+from smoothcert.checks import LEAST_ALPHA
 from smoothcert.data import open_data, parquet
 from smoothcert.models import load_model
 from smoothcert.store import schema
@@ -93,6 +94,23 @@ def saved(image, kind, **options):
 # ---- images
 
 
+def progressive(scans):
+    """A JPEG that goes over its pixels so many times."""
+    content = saved(Image.new("L", (8, 8)), "JPEG", progressive=True)
+    last = content.rindex(b"\xff\xda")
+    return content[:last] + content[last:-2] * scans + content[-2:]
+
+
+def tiff(width, height):
+    """A picture of 16 × 16 pixels in one tile of that size."""
+    short, long = 3, 4
+    tags = [(256, short, 16), (257, short, 16), (258, short, 8), (259, short, 8), (262, short, 1), (277, short, 1)]
+    tags += [(322, long, width), (323, long, height), (324, long, 200), (325, long, 9)]
+    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    return head.ljust(200, b"\0") + zlib.compress(b"")[:9].ljust(9)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -106,8 +124,23 @@ def saved(image, kind, **options):
         (saved(Image.new("RGB", (64, 64)), "PNG")[:-30], "cannot be decoded"),
         (saved(Image.new("RGB", (64, 64)), "JPEG")[:-300], "cannot be decoded"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot be decoded"),
+        (progressive(200), "of more than 100 scans"),
+        (tiff(1 << 15, 1 << 14), "larger than 67108864 pixels"),
     ],
-    ids=["bomb", "large", "huge", "hollow", "wide", "16-bit grey", "16-bit colour", "cut PNG", "cut JPEG", "EPS"],
+    ids=[
+        "bomb",
+        "large",
+        "huge",
+        "hollow",
+        "wide",
+        "16-bit grey",
+        "16-bit colour",
+        "cut PNG",
+        "cut JPEG",
+        "EPS",
+        "scans",
+        "tile",
+    ],
 )
 def test_images(refuses, content, message):
     assert re.search(message, refuses(read_image_folder, "cat/1.png", content))
@@ -143,6 +176,30 @@ def npy(shape, data=b"", kind="<f4"):
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(buffer, {"descr": kind, "fortran_order": False, "shape": shape})
     return buffer.getvalue() + data
+
+
+def parquet_of(table):
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def test_parquet_names_no_file(tmp_path):
+    """Pillow opens text as the name of a file: whatever image was named was read, certified and kept as a thumbnail."""
+    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
+    column = pa.array([{"bytes": str(tmp_path / "secret.png")}] * 2)
+    (tmp_path / "d.parquet").write_bytes(parquet_of(pa.table({"image": column, "label": [0, 1]})))
+    with pytest.raises(InputError, match="it needs one of images"):
+        open_data(tmp_path / "d.parquet")
+
+
+def test_parquet_of_odd_columns(refuses):
+    numbers = pa.array([[1.0, 2.0]] * 2)
+    twice = pa.Table.from_arrays([numbers, numbers, pa.array([0, 1])], names=["x", "x", "label"])
+    assert "two columns of one name" in refuses(read_data, "d.parquet", parquet_of(twice))
+    deep = pa.field("x", numbers.type, metadata={b"shape": b"[" * 100_000})
+    nested = pa.Table.from_arrays([numbers, pa.array([0, 1])], schema=pa.schema([deep, pa.field("label", pa.int64())]))
+    assert "no full array" in refuses(read_data, "d.parquet", parquet_of(nested))
 
 
 def test_npz(refuses, tmp_path):
@@ -235,6 +292,52 @@ def test_a_checkpoint_that_is_compressed(refuses):
     assert "would unpack to" in refuses(read_checkpoint, "w.pt", packed.getvalue())
     for hidden in (bytes(66_000), packed.getvalue()[-2000:]):  # torch looks for the list of contents elsewhere, too
         assert "is no checkpoint" in refuses(read_checkpoint, "w.pt", packed.getvalue() + hidden)
+
+
+def lying(entries, name, method):
+    """An archive whose list of contents says that an entry is as short as it should be; it goes on for longer."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for key, content in entries.items():
+            entry = zipfile.ZipInfo(key)
+            entry.compress_type = method if key == name else zipfile.ZIP_STORED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                file.write(content)
+                if key == name:
+                    file.write(bytes(1 << 26))
+            entry.file_size = len(content)
+    return buffer.getvalue()
+
+
+def test_a_pickle_that_rebuilds_in_many_layers_ends(refuses):
+    """Each layer names the one before, and all of them are gone through each time."""
+    rebuild, layers = b"ctorch._tensor\n_rebuild_from_type_v2\n", 900
+    made = (
+        b"\x80\x02"
+        + rebuild
+        + b"q\x00(h\x00N)Ntq\x01"
+        + b"(h\x00Nh\x01Ntq\x01" * layers
+        + b"h\x00h\x01R0" * 1000
+        + b"."
+    )
+    plain, packed = zipfile.ZipFile(io.BytesIO(torch_file(network().state_dict()))), io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in plain.namelist():
+            archive.writestr(name, made if name.endswith("data.pkl") else plain.read(name))
+    assert "holds more than tensors" in refuses(read_checkpoint, "w.pt", packed.getvalue())
+
+
+def test_archives_that_lie_about_their_entries(refuses):
+    """Python unpacks all of an entry before it looks at its size."""
+    plain = zipfile.ZipFile(io.BytesIO(torch_file(network().state_dict())))
+    entries = {name: plain.read(name) for name in plain.namelist()}
+    pickled = next(name for name in entries if name.endswith("data.pkl"))
+    arrays = {"x.npy": npy((2, 4), bytes(32)), "y.npy": npy((2,), bytes(16), "<i8")}
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED):
+        assert "is compressed" in refuses(read_checkpoint, "w.pt", lying(entries, pickled, method))
+    assert "is packed otherwise" in refuses(read_data, "d.npz", lying(arrays, "x.npy", zipfile.ZIP_BZIP2))
+    bare = {**arrays, "x.npy": b"no array"}
+    assert "cannot be read" in refuses(read_data, "d.npz", lying(bare, "x.npy", zipfile.ZIP_DEFLATED))
 
 
 def test_safetensors(refuses):
@@ -647,7 +750,7 @@ EXTREMES = {
     "classifier.sigma": (1e-30, 1e30, 2**63),
     "classifier.num_classes": (2, 1 << 12),
     "question.n0": (1, 1 << 40),
-    "question.alpha": (SMALLEST, 1 - 1e-16),
+    "question.alpha": (SMALLEST, LEAST_ALPHA, 1 - 1e-16),
     "setting.batch": (2**80,),
     "setting.seed": (-(10**100), 10**4000),
     "selection.skip": (10**100,),
@@ -659,7 +762,7 @@ EXTREMES = {
 SOFT_EXTREMES = {
     "classifier.sigma": (1e-30, 1e30),
     "classifier.votes.temperature": (SMALLEST, 1e-300, LARGEST),
-    "question.alpha": (SMALLEST, 1 - 1e-16),
+    "question.alpha": (SMALLEST, LEAST_ALPHA, 1 - 1e-16),
     "question.lipschitz": (SMALLEST, LARGEST, "local", "product", None),
     "constant": (SMALLEST, LARGEST, None),
 }
@@ -676,9 +779,8 @@ def test_numbers_at_the_ends_of_what_is_possible(patient, run_bytes, soft_bytes,
 
 @pytest.mark.parametrize("soft", [False, True], ids=["labels", "soft"])
 def test_the_least_risk_there_is_warns_nobody(run_bytes, soft_bytes, forge, tmp_path, soft):
-    """1/α overflows there."""
     path = tmp_path / "run.smoothcert"
-    path.write_bytes(forge(soft_bytes if soft else run_bytes, change=at("question.alpha", SMALLEST)))
+    path.write_bytes(forge(soft_bytes if soft else run_bytes, change=at("question.alpha", LEAST_ALPHA)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for method in open_run(path).methods:

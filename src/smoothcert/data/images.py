@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.ImageFile import ImageFile
 
 from smoothcert.errors import InputError
 
@@ -16,6 +19,9 @@ EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm",
 # Pillow opens more, among them EPS, for which it starts another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_PIXELS, _MAX_INPUT = 1 << 26, 1 << 24
+_MAX_SCANS, _SCAN = 100, b"\xff\xda"
+_TILE = (322, 323)
+"""The width and the height of a TIFF's tiles (TIFF 6.0, section 15)."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,11 @@ class Preprocessing:
 def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDArray[np.uint8]:
     """The pixels of an encoded image as (height, width, RGB)."""
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS) as image:
-            if image.width * image.height > _MAX_PIXELS:
+        with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=_FORMATS) as image:
+            if max(image.width * image.height, _of_tile(image)) > _MAX_PIXELS:
                 raise InputError(f"larger than {_MAX_PIXELS} pixels: shrink it")
+            if _scans(image) > _MAX_SCANS:
+                raise InputError(f"of more than {_MAX_SCANS} scans: save it anew")
             # Pillow would cut 16-bit colours down to 8 bits in silence: only the name of their layout tells.
             if image.mode.startswith(("I", "F")) or any(";16" in str(tile[3]) for tile in image.tile):
                 raise InputError("of more than 8 bits a channel: convert it to 8 bits")
@@ -72,6 +80,23 @@ def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDA
         raise InputError(f"The image {name} does not fit into memory: shrink it.") from None
     except Exception as error:  # on damaged bytes a decoder raises whatever it stumbled on
         raise InputError(f"The image {name} cannot be decoded: replace or remove it.") from error
+
+
+def _of_tile(image: Image.Image) -> int:
+    """The pixels of a TIFF's tile, which may be larger than the image."""
+    tags = getattr(image, "tag_v2", {})
+    return math.prod(int(tags.get(tag, 1)) for tag in _TILE)
+
+
+def _scans(image: Image.Image) -> int:
+    """How often a JPEG goes over its pixels: a few kilobytes of it can do so thousands of times."""
+    if image.format not in ("JPEG", "MPO") or not isinstance(image, ImageFile) or image.fp is None:
+        return 1
+    file, place = image.fp, image.fp.tell()
+    file.seek(0)
+    scans = sum(part.count(_SCAN) for part in iter(partial(file.read, 1 << 20), b""))
+    file.seek(place)
+    return scans
 
 
 def _check_input(image: Image.Image) -> None:

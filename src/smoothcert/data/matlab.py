@@ -69,7 +69,7 @@ def _matrices(data: memoryview, order: str) -> Iterator[memoryview]:
             left -= len(unpacked)
             if not unpacking.eof or left <= 0:
                 raise ValueError("cut off, or larger than allowed")
-            kind, content = next(_elements(memoryview(unpacked), order))
+            kind, content = next(_elements(memoryview(unpacked), order), (kind, content))
         if kind != MATRIX:
             raise ValueError("no array")
         yield content

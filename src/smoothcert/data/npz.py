@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +24,17 @@ class NpzData(Dataset):
         self.description = f"the archive {path}"
         self._path = path
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                unpacked = sum(entry.file_size for entry in archive.zip.infolist())
+            with ZipFile(path) as archive:
+                entries = archive.infolist()
+                if any(entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for entry in entries):
+                    raise InputError(f"The archive {path} is packed otherwise than NumPy does: save it with np.savez.")
+                unpacked = sum(entry.file_size for entry in entries)
                 if unpacked > max(_HARMLESS, _EXPANSION * path.stat().st_size):
                     raise InputError(f"The archive {path} would unpack to {unpacked} bytes: save it uncompressed.")
                 pairs = _KEYS if labelled else [pair[:1] for pair in _KEYS]
-                keys = next((pair for pair in pairs if set(pair) <= set(archive.files)), None)
-                arrays = [archive[key] for key in keys] if keys else []
+                held = {entry.filename for entry in entries}
+                keys = next((pair for pair in pairs if {f"{key}.npy" for key in pair} <= held), ())
+                arrays = [_array(archive, key) for key in keys]
         except InputError:
             raise
         except Exception as error:  # on damaged bytes zip and NumPy raise whatever they stumbled on
@@ -55,3 +60,10 @@ class NpzData(Dataset):
     @cached_property
     def fingerprint(self) -> str:
         return file_fingerprint(self._path)
+
+
+def _array(archive: ZipFile, key: str) -> NDArray[Any]:
+    """Read piece by piece, up to what its header says: an entry may unpack to more than the archive says."""
+    with archive.open(f"{key}.npy") as file:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array

@@ -44,7 +44,9 @@ class ParquetData(Dataset):
         except Exception as error:  # on damaged bytes pyarrow raises whatever it stumbled on
             raise self._unreadable() from error
         self._label = next((name for name in _LABEL_NAMES if name in schema.names), None) if labelled else None
-        encoded = [f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
+        if len(set(schema.names)) < len(schema.names):
+            raise InputError(f"The parquet file {path} has two columns of one name: rename one of them.")
+        encoded = [f.name for f in schema if _holds_bytes(f.type)]
         arrays = [f.name for f in schema if _numbers(f.type) is not None]
         self._input = _named(encoded, _INPUT_NAMES) or _named(arrays, _INPUT_NAMES)
         if self._input is None or (labelled and self._label is None):
@@ -128,7 +130,7 @@ class ParquetData(Dataset):
             if tensor:
                 return array.reshape(kind.shape).transpose(kind.permutation or range(len(kind.shape)))
             return array.reshape(json.loads(metadata[b"shape"])) if b"shape" in metadata else array
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"Row {row} of {self.description} has no full array in {self._input!r}: give all one shape."
             ) from error
@@ -147,6 +149,14 @@ def _named(columns: list[str], preferred: tuple[str, ...]) -> str | None:
         if name in columns:
             return name
     return columns[0] if len(columns) == 1 else None
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """Is it a struct with binary `bytes`? Text is none, which Pillow would take for the name of a file."""
+    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+        return False
+    held = kind.field("bytes").type
+    return bool(pa.types.is_binary(held) or pa.types.is_large_binary(held) or pa.types.is_fixed_size_binary(held))
 
 
 def _numbers(kind: Any) -> Any:

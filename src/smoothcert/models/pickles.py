@@ -58,6 +58,8 @@ _STEPS = 300_000
 """A hundred thousand tensors' worth; a larger file may have one more for 4 bytes, as one that holds numbers has."""
 
 _AXES = 64
+_LONGEST = 100_000
+"""Characters of a name: two that are equal are compared each time that one is looked for."""
 
 
 @dataclass(frozen=True)
@@ -204,12 +206,15 @@ class _Machine:
             case "torch._utils._rebuild_parameter_with_state", (Strided() as tensor, _, _, _):
                 return tensor
             case "torch._tensor._rebuild_from_type_v2", (_Name() as rebuilt, _, tuple(inner), _):
+                self._count(1)
                 return self._call(rebuilt, inner)
         return _OTHER
 
     def _storage(self, about: Any) -> Any:
         match about:
-            case ("storage", _Name(name), str(key), _, int(count), *view) if view in ([], [None]) and count >= 0:
+            case ("storage", _Name(name), str(key), _, int(count), *view) if (
+                view in ([], [None]) and count >= 0 and len(key) <= _LONGEST
+            ):
                 storage = Storage(key, _STORAGES[name], count)
                 if self.storages.setdefault(key, storage) != storage:
                     raise ValueError(f"storage {key[:20]!r} is two")
@@ -240,7 +245,8 @@ def _allowed(name: str) -> str:
 
 def _fill(made: dict[str | None, Any], keys: list[Any], values: list[Any]) -> dict[str | None, Any]:
     """No key but text is hashed: numbers can be chosen that have one hash, and tuples that are endlessly deep."""
-    made.update((key if isinstance(key, str) else None, value) for key, value in zip(keys, values, strict=True))
+    names = (key if isinstance(key, str) and len(key) <= _LONGEST else None for key in keys)
+    made.update(zip(names, values, strict=True))
     return made
 
 

@@ -46,7 +46,7 @@ def open_torch_file(path: Path) -> Iterator[TorchFile]:
         if packed:
             _check_packing(path, file)
             with zipfile.ZipFile(file) as archive:
-                yield _Zipped(archive)
+                yield _Zipped(path, archive)
         else:
             yield _Legacy(path, file)
 
@@ -54,9 +54,9 @@ def open_torch_file(path: Path) -> Iterator[TorchFile]:
 class _Zipped(TorchFile):
     """From PyTorch 1.6 on: a zip file with one record for each storage."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         names = archive.namelist()
-        self._archive = archive
+        self._path, self._archive = path, archive
         (self._folder,) = {name.partition("/")[0] for name in names}
         if f"{self._folder}/constants.pkl" in names:
             raise ValueError("it is TorchScript")
@@ -70,7 +70,10 @@ class _Zipped(TorchFile):
             yield storage.key, _numbers(storage, self._record(f"data/{storage.key}"))
 
     def _record(self, name: str) -> bytes:
-        return self._archive.read(f"{self._folder}/{name}")
+        entry = self._archive.getinfo(f"{self._folder}/{name}")
+        if entry.compress_type != zipfile.ZIP_STORED:  # it may unpack to more than the list of contents says
+            raise InputError(f"The weights file {self._path} is compressed: save it with torch.save, which does not.")
+        return self._archive.read(entry)
 
 
 class _Legacy(TorchFile):
@@ -131,6 +134,6 @@ def _check_packing(path: Path, file: BinaryIO) -> None:
     if not plain:
         raise ValueError("its list of contents is not at its end")
     with zipfile.ZipFile(file) as packed:
-        unpacked = sum(entry.file_size for entry in packed.infolist())
+        unpacked = sum(max(entry.file_size, entry.compress_size) for entry in packed.infolist())
     if unpacked > 2 * size + (1 << 20):
         raise InputError(f"The weights file {path} would unpack to {unpacked:,} bytes: save it with torch.save.")
