@@ -17,23 +17,31 @@ NO_NOISE = "none"
 MOST_DRAWS = (1 << 31) - 1
 """Of one input: their counts fit into 32 bits."""
 
+LEAST_LEVEL, LEAST_ALPHA = 1e-130, 1e-100
+"""From 1e-150 down bounds of the incomplete beta function are too large by any factor."""
+
 
 def check_alpha(alpha: ArrayLike) -> NDArray[np.float64]:
-    """Levels strictly between 0 and 1."""
+    """Levels strictly between 0 and 1, and not so low that SciPy's functions lose their digits."""
     try:
         levels = np.asarray(alpha, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         levels = np.array(np.nan)
     if not np.all((levels > 0) & (levels < 1)):
         raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha!r}: 0.001 is the usual choice.")
+    if not np.all(levels >= LEAST_LEVEL):
+        raise InputError(f"a level below {LEAST_LEVEL:g} cannot be computed with: ask for a larger alpha.")
     return levels
 
 
 def check_level(alpha: Any) -> float:
-    """One level, as `check_alpha` but for a single number."""
+    """The level that is asked for: one number, of which a portion may be as little as `check_alpha` takes."""
     if not isinstance(alpha, int | float | np.number):
         raise InputError(f"alpha must be one number, got {alpha!r}: 0.001 is the usual choice.")
-    return float(check_alpha(alpha))
+    level = float(check_alpha(alpha))
+    if level < LEAST_ALPHA:
+        raise InputError(f"alpha must be at least {LEAST_ALPHA:g}, got {alpha!r}: 0.001 is the usual choice.")
+    return level
 
 
 def less_error(alpha: float, error: float) -> float:

@@ -115,7 +115,7 @@ def test_the_estimate_chooses_as_well_as_both_bounds_would(name, n, alpha):
     assert ramps(before, votes, alpha).mean() == pytest.approx(both.mean(), rel=1e-3)
 
 
-@pytest.mark.parametrize("alpha", [1 - 1e-9, 0.3, 1e-9, 1e-300])
+@pytest.mark.parametrize("alpha", [1 - 1e-9, 0.3, 1e-9, 1e-100])
 @pytest.mark.parametrize("n", [1.0, 40.0, 2e9])
 def test_every_selection_gets_a_choice(n, alpha):
     """Also with votes that are all nothing, or all whole; and it does not depend on who is chosen for beside."""
@@ -128,7 +128,7 @@ def test_every_selection_gets_a_choice(n, alpha):
     assert np.array_equal(chosen, alone)
 
 
-@pytest.mark.parametrize("alpha", [0.3, 0.001, 1e-9, 1e-300])
+@pytest.mark.parametrize("alpha", [0.3, 0.001, 1e-9, 1e-100])
 @pytest.mark.parametrize("n", [1, 10, 1000, 2_000_000_000])
 def test_the_count_is_looked_for_where_it_is(n, alpha):
     """And nearly always among so few that finding it takes few steps."""

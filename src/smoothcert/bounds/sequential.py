@@ -17,6 +17,7 @@ decisions.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ from smoothcert.bounds.binomial import ROUNDING, lower_quantile, may_exceed, upp
 from smoothcert.bounds.method import Counts
 from smoothcert.bounds.pairwise import margin_at_most, pairwise_margin
 from smoothcert.bounds.spending import Looks, boundary, give_up, looks, portions
-from smoothcert.checks import MOST_DRAWS, check_alpha, check_number, check_sigma, check_whole
+from smoothcert.checks import MOST_DRAWS, check_level, check_number, check_sigma, check_whole
 from smoothcert.errors import InputError
 
 MONO, PAIRWISE = "mono", "pairwise"
@@ -53,7 +54,7 @@ class SequentialPlan:
 
     def __post_init__(self) -> None:
         check_sigma(self.sigma)
-        check_alpha(self.alpha)
+        check_level(self.alpha)
         looks(check_whole("max_n", self.max_n, 1, MOST_DRAWS))
         check_number("futility", self.futility)
         if bool(self.radii) == (self.width is not None):
@@ -93,8 +94,9 @@ def choose_test(plan: SequentialPlan, selection: ArrayLike) -> str:
         return PAIRWISE
     nj, n1 = np.sort(votes)[-2:]
     p1, pj = float(n1 + 0.5) / (votes.sum() + 1.5), float(nj + 0.5) / (votes.sum() + 1.5)
-    margins = [2 * r / plan.sigma for r in plan.radii]
-    t = max((t for t in margins if _evidence(p1, pj, t) > 0), default=margins[0])
+    margin = float(special.ndtri(p1)) - float(special.ndtri(pj))
+    supported = bisect_left(plan.radii, margin, key=lambda r: 2 * r / plan.sigma)
+    t = 2 * plan.radii[max(supported - 1, 0)] / plan.sigma
     of_rest, of_pair = _evidence(p1, 1 - p1, t), _evidence(p1, pj, t)
     return MONO if of_rest > 0 and PAIRWISE_DRAWS * of_rest**2 >= of_pair**2 else PAIRWISE
 

@@ -104,7 +104,7 @@ def _verb(curve: Curve) -> str:
 
 
 def _odds(alpha: float) -> str:
-    if alpha < 1e-12:  # of the smallest, the odds are more than a float holds
+    if alpha < 1e-12:  # nobody reads so many digits
         return f"{alpha:g}"
     return f"1 in {round(1 / alpha):,}" if abs(round(1 / alpha) * alpha - 1) < 1e-9 else f"{alpha:g}"
 
