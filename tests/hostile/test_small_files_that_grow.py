@@ -4,7 +4,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
-from itertools import repeat
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,11 @@ import pytest
 from hostile.readers import read_run
 from interruptible import certify
 from smoothcert import open_run
-from smoothcert.plan import Classifier, FixedN, Labels, Margins, Plan, Question, Selection, Setting
-from smoothcert.sampling.blocks import Phase, Votes
+from smoothcert.bounds.prediction import ABSTAIN
+from smoothcert.bounds.sequential import EXACT_GROWTH
+from smoothcert.bounds.spending import looks
+from smoothcert.plan import Classifier, Duels, FixedN, Labels, Margins, Plan, Question, Selection, Setting, UntilRadii
+from smoothcert.sampling.blocks import Claim, Phase, Votes
 from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
 from smoothcert.store.file import RunFile
@@ -63,13 +66,69 @@ def test_a_run_that_could_not_be_read_is_refused_before_its_first_draw(tmp_path)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 def test_as_many_counts_as_may_be_take_less_than_a_gigabyte(tmp_path, monkeypatch):
     many_counts(tmp_path / "run", 50, 1 << 20, monkeypatch)
-    script = (
-        "import pathlib, re, sys; from smoothcert import open_run;"
-        "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text())[1]);"
-        "before = peak(); assert len(open_run(sys.argv[1]).certificates()) == 50; print(peak() - before)"
+    assert peak(tmp_path / "run", 50) < 1 << 20
+
+
+def adaptive(path, classifier, draws, rows, claim, inputs=1):
+    """A run of equal inputs, each with these rows of votes and this claim."""
+    plan = Plan(classifier, Question(n0=100, draws=draws).about(classifier), Setting(), Selection(total=inputs))
+    with new_run(path, plan, Info("", "", "", "", None)) as file:
+        for position in range(inputs):
+            file.add_input(InputRecord(position, str(position), 0), None)
+            file.add_claim(Claim(position, *claim))
+        file.write_votes(Votes(position, *row) for position in range(inputs) for row in rows)
+    assert path.stat().st_size < 1 << 22
+    return path
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+@pytest.mark.parametrize("votes", [Labels(), Duels()], ids=["labels", "duels"])
+def test_dozens_of_looks_at_a_million_classes_take_little(tmp_path, votes):
+    most, only = 2_000_000_000, np.array([0])
+    ends = [0, *looks(most, EXACT_GROWTH)]
+    rows = [
+        (
+            phase,
+            a // 100,
+            -(-b // 100),
+            b - a,
+            only,
+            only + b - a,
+            0.0,
+            Lost(only, only, only + b - a) if votes == Duels() else None,
+        )
+        for phase, a, b in ((Phase.SELECTION, 0, 100), *((Phase.ESTIMATION, *ends) for ends in pairwise(ends)))
+    ]
+    classifier = Classifier(sigma=0.5, num_classes=1 << 20, votes=votes)
+    run = adaptive(tmp_path / "run", classifier, UntilRadii(radii=(0.25,), max_n=most), rows, (0, 0.25, most))
+    assert peak(run, 1) < 1 << 18
+
+
+def test_a_thousand_radii_of_thousands_of_inputs_are_read_in_time(patient, tmp_path):
+    radii, rows = tuple(np.linspace(0.001, 3, 1000).tolist()), [(Phase.SELECTION, 0, 1, 100, *SOME, 0.0)]
+    run = adaptive(
+        tmp_path / "run",
+        Classifier(sigma=0.5, num_classes=10, votes=Labels()),
+        UntilRadii(radii=radii),
+        rows,
+        (ABSTAIN, 0.0, 0),
+        10_000,
     )
-    told = subprocess.run([sys.executable, "-c", script, tmp_path / "run"], capture_output=True, check=True).stdout
-    assert int(told) < 1 << 20
+    assert patient.survives(read_run, tmp_path / "box", run.read_bytes(), "run.smoothcert") is None
+
+
+SOME = np.arange(3), np.array([51, 40, 9])
+PEAK = (
+    "import pathlib, re, sys; from smoothcert import open_run;"
+    "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text())[1]);"
+    "before = peak(); assert len(open_run(sys.argv[1]).certificates()) == int(sys.argv[2]); print(peak() - before)"
+)
+
+
+def peak(path, inputs):
+    """Kilobytes that reading a run takes."""
+    command = [sys.executable, "-c", PEAK, path, str(inputs)]
+    return int(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 def spread(rivals, draws):
@@ -103,7 +162,8 @@ def test_many_rivals_of_margin_votes_are_read_in_time(patient, tmp_path):
     assert patient.survives(read_run, tmp_path / "box", content, "run.smoothcert") is None
 
 
-@pytest.mark.parametrize(("point", "draws"), [(8, 10_000), pytest.param(16, 2_000_000_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("point", "draws"), [(8, 10_000), (16, 2_000_000_000)])
 def test_rivals_who_are_nearly_alike_are_read_in_time(patient, tmp_path, point, draws):
     """Neither a look nor the next tells their bounds apart, nor which of two bounds is better for them."""
     classes, own = 150_000, np.arange(150_000)

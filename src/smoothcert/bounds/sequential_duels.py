@@ -52,8 +52,7 @@ class SequentialDuels(ABC):
         """Can this radius have been claimed after the looks so far? Never False where it has: every rival has the
         Clopper-Pearson bound at the level of a look."""
         draws, levels = np.array(self.at[: len(lost)])[:, None], self.levels[: len(lost), None]
-        met = np.append(lost[:, lost.any(axis=0)], 0 * draws, axis=1)
-        return len(lost) > 0 and bool(may_exceed(draws - met, draws, radius / self.sigma, levels).any(axis=0).all())
+        return len(lost) > 0 and bool(may_exceed(draws - lost, draws, radius / self.sigma, levels).any(axis=0).all())
 
     @property
     @abstractmethod

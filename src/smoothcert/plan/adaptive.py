@@ -105,13 +105,40 @@ class LabelRule(Rule):
         return _Labels(n0, self.plan, *np.zeros((2, self.num_classes), dtype=np.int64))
 
 
+@dataclass(frozen=True)
+class _Entries:
+    """The numbers of an array that are not 0, and their places: a file of a few kilobytes may have a million classes
+    and dozens of looks."""
+
+    places: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, array: NDArray[np.int64]) -> _Entries:
+        places = array.nonzero()[0]
+        return cls(places, array[places])
+
+
+def _met(array: NDArray[np.int64], spare: int) -> NDArray[np.int64]:
+    """The places that are not 0 and so many that are, for all of those."""
+    return np.union1d(array.nonzero()[0], np.flatnonzero(array == 0)[:spare])
+
+
+def _columns(rows: Sequence[_Entries], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What the rows have at these places, where all their entries are."""
+    columns = np.zeros((len(rows), len(places)), dtype=np.int64)
+    for column, row in zip(columns, rows, strict=True):
+        column[np.searchsorted(places, row.places)] = row.values
+    return columns
+
+
 @dataclass
 class _Labels(Case):
     n0: int
     plan: SequentialPlan
     selection: NDArray[np.int64]
     drawn: NDArray[np.int64]
-    at_looks: list[NDArray[np.int64]] = field(default_factory=list)
+    at_looks: list[_Entries] = field(default_factory=list)
 
     def select(self, votes: Votes) -> None:
         self.selection[votes.classes] += votes.counts
@@ -124,13 +151,18 @@ class _Labels(Case):
         return looks_of(self.plan, choose_test(self.plan, self.selection))
 
     def look(self) -> None:
-        self.at_looks.append(self.drawn.copy())
+        self.at_looks.append(_Entries.of(self.drawn))
 
     def decide(self) -> Decision:
-        return decide(self.plan, self.selection, self.at_looks)
+        return decide(self.plan, *self._votes())
 
     def may_claim(self, radius: float) -> bool:
-        return may_claim(self.plan, self.selection, self.at_looks, radius)
+        return may_claim(self.plan, *self._votes(), radius)
+
+    def _votes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Those of the selection and at the looks; two classes without any are as good as all of them."""
+        met = _met(self.selection + self.drawn, spare=2)
+        return self.selection[met], _columns(self.at_looks, met)
 
     @property
     def top(self) -> int:
@@ -159,7 +191,7 @@ class _Duels(Case):
     rule: DuelRule
     selection: list[Lost] = field(default_factory=list)
     drawn: list[Lost] = field(default_factory=list)
-    at_looks: list[NDArray[np.int64]] = field(default_factory=list)
+    at_looks: list[_Entries] = field(default_factory=list)
 
     def select(self, votes: Votes) -> None:
         assert isinstance(votes.beside, Lost)
@@ -186,16 +218,23 @@ class _Duels(Case):
 
     def look(self) -> None:
         self.drawn = [Lost.join(self.drawn)]
-        self.at_looks.append(self._lost(self.drawn[0], self.at[len(self.at_looks)]))
+        self.at_looks.append(_Entries.of(self._lost(self.drawn[0], self.at[len(self.at_looks)])))
 
     def decide(self) -> Decision:
-        return self.rule.test.decide(self.n0, self._lost(self.selection[0], self.n0), self._at_looks())
+        selected = self._lost(self.selection[0], self.n0)
+        met = self._rivals(selected)
+        return self.rule.test.decide(self.n0, selected[met], _columns(self.at_looks, met))
 
     def may_claim(self, radius: float) -> bool:
-        return self.rule.test.may_claim(self._at_looks(), radius)
+        nothing = np.zeros(self.rule.num_classes - 1, dtype=np.int64)
+        return self.rule.test.may_claim(_columns(self.at_looks, self._rivals(nothing)), radius)
 
-    def _at_looks(self) -> NDArray[np.int64]:
-        return np.array(self.at_looks, dtype=np.int64).reshape(-1, self.rule.num_classes - 1)
+    def _rivals(self, selected: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those to whom a duel was lost, and one to whom none was, if there is one."""
+        lost = selected.copy()
+        for look in self.at_looks[-1:]:
+            lost[look.places] += look.values
+        return _met(lost, spare=1)
 
     def _lost(self, duels: Lost, draws: int) -> NDArray[np.int64]:
         return np.delete(duels.of_class(self.candidate, draws, self.rule.num_classes), self.candidate)
