@@ -24,6 +24,7 @@ from smoothcert.plan import (
     Setting,
     Softmax,
 )
+from smoothcert.plan.tally import SEVERAL, Shares
 from smoothcert.sampling.blocks import BLOCK, NO_CANDIDATE, UNIT, Phase, Soft, Votes, join
 from smoothcert.sampling.duels import Lost
 from smoothcert.sampling.margins import POINTS, WEIGHT, Spread
@@ -293,20 +294,30 @@ def test_shares_that_nobody_added_up(shares, spoil, row):
         ((60, 40, 0), (48, 39, 0), (48, 12, 0), False),
         ((40, 30, 30), (24, 14, 14), (24, 8, 8), True),
         ((40, 30, 30), (24, 14, 14), (24, 12, 4), False),
+        ((0, 100, 0), (0, 100, 0), (0, 0, 0), False),
+        ((30, 40, 30), (12, 20, 12), (12, 10, 8), False),
     ],
     ids=str,
 )
 def test_moments_that_can_be_and_such_that_cannot(shares, sums, squares, products, good):
-    """In votes, over 100 draws."""
+    """In votes, over 100 draws with label 0."""
     columns = (np.array(c) * unit for c, unit in ((sums, UNIT), (squares, UNIT**2), (products, UNIT**2)))
-    beside = Soft(0, *columns)
-    rewrite(shares, lambda v: replace(v, beside=beside))
+    changed = {"classes": np.array([0]), "counts": np.array([100]), "beside": Soft(0, *columns)}
+    rewrite(shares, lambda v: replace(v, **changed))
     with RunFile.open_to_read(shares) as file:
         if good:
             assert len(list(file.votes())) == 24
         else:
             with pytest.raises(RunError, match="contradict"):
                 list(file.votes())
+
+
+def test_shares_of_two_candidates_are_of_none():
+    """Each sound by itself: products with another class would lower the variance."""
+    shares = Shares.zeros(1, 3)
+    for k in (2, 0):
+        shares.add(Soft(k, *np.ones((3, 3), dtype=np.int64)), 100, 0, 1)
+    assert shares.named[0] == SEVERAL
 
 
 def lost_of(votes, **changes):

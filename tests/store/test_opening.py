@@ -26,6 +26,7 @@ from smoothcert.store import file as run_file
 from smoothcert.store.doctor import diagnose
 from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_run
+from smoothcert.store.opening import LOG_BEGINS, _log_checksum
 from smoothcert.store.run import Run
 from smoothcert.store.schema import WRITING
 from smoothcert.store.shards import merge_runs
@@ -194,7 +195,17 @@ def test_what_is_no_run_is_not_changed(tmp_path, content):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("content", [b"garbage " * 1_200, bytes(9_000)], ids=["garbage", "zeros"])
+def log_of(page_size):
+    """The begin of a log with pages of that size, and a checksum that fits."""
+    header = struct.pack(">6I", LOG_BEGINS[0][0], LOG_BEGINS[1], page_size, 0, 1, 2)
+    return header + struct.pack(">II", *_log_checksum(header, 0)) + bytes(9_000)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"garbage " * 1_200, bytes(9_000), *map(log_of, (0, 3, 1 << 31))],
+    ids=["garbage", "zeros", "no pages", "odd pages", "huge pages"],
+)
 def test_what_is_no_log_is_not_waited_for(run, content, caplog):
     log, known = run.with_name(run.name + "-wal"), votes(open_run(run))
     log.write_bytes(content)

@@ -17,6 +17,7 @@ import heard
 import interruptible
 from interruptible import IMAGES, PLAN, Items, certify, classify, interrupted_after, votes
 from smoothcert import InputError, RunError, open_run
+from smoothcert.store import file as run_file
 from smoothcert.store.file import RunFile
 
 
@@ -26,6 +27,47 @@ def test_ctrl_c_in_the_model(tmp_path, uninterrupted, calls):
     with interrupted_after(calls):
         certify(path)
     assert votes(certify(path)) == uninterrupted
+
+
+@pytest.mark.parametrize("rows", [0, 1, 30])
+def test_ctrl_c_while_votes_are_inserted(tmp_path, uninterrupted, monkeypatch, rows):
+    """All that was drawn is there afterwards, though they were inserted in part."""
+    path, left, drawn = tmp_path / "run.smoothcert", iter(range(rows)), []
+    pack = run_file.schema.pack
+
+    def interrupted(votes):
+        if next(left, None) is None and not drawn:
+            drawn.append(votes)
+            raise KeyboardInterrupt
+        return pack(votes)
+
+    monkeypatch.setattr("smoothcert.store.file.COMMIT_SECONDS", 0.05)
+    monkeypatch.setattr(run_file.schema, "pack", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        certify(path, interruptible.slowly)
+    with RunFile.open_to_read(path) as file:
+        stored = {(v.position, v.phase, v.first) for v in file.votes()}
+    assert (drawn[0].position, drawn[0].phase, drawn[0].first) in stored
+    monkeypatch.undo()
+    assert votes(certify(path, interruptible.slowly)) == uninterrupted
+
+
+@pytest.mark.parametrize("moment", ["declares", "open_to_write"])
+def test_ctrl_c_between_the_file_and_the_first_draw_leaves_none(tmp_path, monkeypatch, moment):
+    path, passed = tmp_path / "run.smoothcert", getattr(RunFile, moment)
+
+    def interrupted(*given):
+        if path.exists() and not interrupted.done:
+            interrupted.done = True
+            raise KeyboardInterrupt
+        return passed(*given)
+
+    interrupted.done = False
+    monkeypatch.setattr(RunFile, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        certify(path)
+    assert interrupted.done
+    assert not list(tmp_path.iterdir())
 
 
 def test_kill_9_at_random_moments(tmp_path, uninterrupted):

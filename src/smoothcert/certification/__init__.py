@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from smoothcert.certification.quantising import find_network, keep_network, quan
 from smoothcert.certification.redrawing import UNCHECKED, require_determinism
 from smoothcert.certification.widths import with_width
 from smoothcert.data import Dataset, Example
-from smoothcert.errors import RunError
+from smoothcert.errors import InputError, RunError
 from smoothcert.leaving import before_leaving
 from smoothcert.lipschitz.constant import Steepness
 from smoothcert.modules import no_exit
@@ -45,6 +45,7 @@ from smoothcert.sampling.machine import Machine
 from smoothcert.store.counts import check_size
 from smoothcert.store.file import RunFile
 from smoothcert.store.new_run import new_file
+from smoothcert.store.opening import File, is_file
 from smoothcert.store.run import Run
 
 logger = logging.getLogger(__name__)
@@ -88,35 +89,37 @@ def certify_into(path: Path, engines: Engines, dataset: Dataset, asked: Plan, fr
                 stack.enter_context(machine)
                 made.declare(plan, info_of(engines.model, care.model_name, dataset))
                 keep_network(path, plan, engines, undo)
+                undo.callback(_remove_unused, path, made.opened.file)
         else:
             asked = dataclasses.replace(asked, selection=asked.selection.as_in(earlier.selection))
             find_network(path, earlier, engines)
             plan, machine = _prepared(engines, dataset, asked, earlier, care)
             stack.enter_context(machine)
         file = stack.enter_context(RunFile.open_to_write(path))
-        stack.enter_context(before_leaving(lambda: _leave(file, undo if earlier is None else None)))
+        stack.enter_context(before_leaving(lambda: _leave(file, undo)))
         if file.plan is None or (earlier is None and not file.declares(plan)):
             raise RunError(f"{path} was replaced meanwhile: run the same command again.")
         if earlier is not None:
             refuse_another(file.plan, plan, path)
             plan = as_stored(file.plan, plan, path)
-        try:
-            _certify(file, machine, engines, reader, plan, care)
-        except BaseException:
-            if earlier is None and not file.drawn:
-                file.discard()
-            else:
-                undo.pop_all()
-            raise
+        _certify(file, machine, engines, reader, plan, care)
         undo.pop_all()
     return Run(path, patience=math.inf)
 
 
-def _leave(file: RunFile, undo: ExitStack | None) -> None:
+def _remove_unused(path: Path, made: File) -> None:
+    """Removes the run that was begun in the file that was made, if nothing was drawn; no other."""
+    with suppress(InputError, RunError):
+        if is_file(path, made):
+            with RunFile.open_to_write(path) as file:
+                if file.opened.file == made and not file.drawn:
+                    file.discard()
+
+
+def _leave(file: RunFile, undo: ExitStack) -> None:
     """Keeps what was drawn where the process is left at once; a new run without votes is undone."""
     file.commit()
-    if undo is not None and not file.drawn:
-        file.discard()
+    if not file.drawn:
         file.close()
         undo.close()
 

@@ -42,6 +42,11 @@ class Others(ABC):
         """Those of some inputs."""
 
 
+def _only(named: int, candidate: int) -> int:
+    """The candidate that all rows so far and this one are about."""
+    return candidate if named in (NO_CANDIDATE, candidate) else SEVERAL
+
+
 @dataclass
 class Shares(Others):
     """Sums of the shares of both samples."""
@@ -62,7 +67,8 @@ class Shares(Others):
     def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
         assert isinstance(beside, Soft)
         (self.selection, self.estimation)[sample].add(row, draws, beside.sums, beside.squares, beside.products)
-        self.named[row] = max(self.named[row], beside.candidate)
+        if sample:
+            self.named[row] = _only(self.named[row], beside.candidate)
 
     def rows(self, some: slice) -> Shares:
         return Shares(self.selection.rows(some), self.estimation.rows(some), self.named[some])
@@ -90,8 +96,7 @@ class Fought(Others):
     def add(self, beside: Beside, draws: int, row: int, sample: int) -> None:
         assert isinstance(beside, Lost)
         if sample:
-            before = self.named[row]
-            self.named[row] = beside.candidate if before in (NO_CANDIDATE, beside.candidate) else SEVERAL
+            self.named[row] = _only(self.named[row], beside.candidate)
             self.lost[row] += beside.of_class(beside.candidate, draws, self.lost.shape[1])
         else:
             so_far, n = self.selecting.get(row, (None, 0))
@@ -133,8 +138,7 @@ class Ramps(Others):
             parts[-2:] = [Spread.join(parts[-2:])]
         self.draws[row, sample] += draws
         if sample:
-            first = self.named[row] in (NO_CANDIDATE, beside.candidate)
-            self.named[row] = beside.candidate if first else SEVERAL
+            self.named[row] = _only(self.named[row], beside.candidate)
 
     def rows(self, some: slice) -> Ramps:
         return Ramps(self.parts[some], self.draws[some], self.named[some], self.num_classes)

@@ -293,9 +293,8 @@ class RunFile:
         with self._committing:
             if not self._db.in_transaction:
                 return  # SQLite has rolled back on its own, as it does on a full disk: nothing goes in without the rest
-            self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
+            self._write_pending()
             with sqlite_errors(self.path):
-                self._pending = {}
                 if self._used:
                     self._db.execute("COMMIT")
                 else:
@@ -304,6 +303,17 @@ class RunFile:
                 self._require_in_place()
                 self._db.execute("BEGIN IMMEDIATE")
             self._committed_at = monotonic()
+
+    def _write_pending(self) -> None:
+        """All of it, or nothing where it is interrupted: the next commit writes it then."""
+        self._db.execute("SAVEPOINT pending")
+        try:
+            self.write_votes(votes for pending in self._pending.values() for votes in self._joined(pending))
+            self._pending = {}
+        except BaseException:
+            if self._pending and self._db.in_transaction:
+                self._db.execute("ROLLBACK TO pending")
+            raise
 
     def _require_in_place(self) -> None:
         """Says so where the file was moved, replaced or removed meanwhile; all that was committed is in a file."""

@@ -41,6 +41,8 @@ LOG_HEADER = 32
 LOG_BEGINS = (0x377F0682, 0x377F0683), 3007000
 """The bytes before the first page of a log, and the numbers at their begin (SQLite's file format, section 4.1)."""
 
+PAGE_SIZES = tuple(1 << power for power in range(9, 17))
+
 ENDLESS = "rows without end"
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "9p"}
 
@@ -154,8 +156,9 @@ def _has_pages(log: Path) -> bool:
         return False
     if len(header) < LOG_HEADER:
         return True
-    first, version, *_, one, two = struct.unpack(">8I", header[:LOG_HEADER])
-    if first in LOG_BEGINS[0] and version == LOG_BEGINS[1] and (one, two) == _log_checksum(header, first & 1):
+    first, version, page, *_, one, two = struct.unpack(">8I", header[:LOG_HEADER])
+    begins = first in LOG_BEGINS[0] and version == LOG_BEGINS[1] and page in PAGE_SIZES
+    if begins and (one, two) == _log_checksum(header, first & 1):
         return len(header) > LOG_HEADER
     logger.warning("%s is no log of SQLite's and is not read: remove it if it belongs to no run.", log)
     return False

@@ -233,6 +233,13 @@ def _shares_fit(keys: Keys, soft: Soft, c: int) -> bool:
     least, most = n * each**2 + (2 * each + 1) * rest, whole * UNIT**2 + part**2
     if abs(int(sums.sum()) - n * UNIT) > n * rounding or (squares < least).any() or (squares > most).any():
         return False
+    # The label has the largest share: at least 1 in c of a vote, and no other one more than half.
+    if (keys.classes >= c).any():
+        return False
+    of_label = np.zeros(c, dtype=np.int64)
+    of_label[keys.classes] = keys.counts
+    if (sums < of_label * (UNIT // c - 1)).any() or (sums > of_label * UNIT + (n - of_label) * (UNIT // 2 + 1)).any():
+        return False
     if keys.sample[0] == 0:
         return k == NO_CANDIDATE and not products.any()
     if not 0 <= k < c or products[k] != squares[k] or (products < 0).any():
