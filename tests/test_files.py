@@ -114,6 +114,15 @@ def test_a_formula_is_text_in_every_table(tmp_path, formula):
         assert cell == f"'{formula}"
 
 
+def test_no_reader_parts_a_cell_at_another_separator(tmp_path):
+    """Where lists are written with semicolons, a spreadsheet parts the cells of a line there that is not quoted."""
+    log = tmp_path / "log_sigma_0.5.tsv"
+    log.write_text(LOG.replace("=1+1", "a;=1+1,=2"))
+    for kind in ("csv", "tsv"):
+        export_run(import_logs([log], tmp_path / f"{kind}.run"), tmp_path / kind, kind)
+        assert (tmp_path / kind).read_text().splitlines()[1].startswith('"a;=1+1,=2"')
+
+
 def test_json_is_json(run, tmp_path):
     export_run(run, tmp_path / "run.json", "json")
     told = json.loads((tmp_path / "run.json").read_text())

@@ -14,7 +14,7 @@ UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u206
 FORMULA = re.compile('["\\s]*[=+\\-@\uff1d\uff0b\uff0d\uff20]|[\t\r]')
 """What a spreadsheet takes for a formula, also in quotes, behind spaces, or in letters of full width."""
 
-QUOTED = frozenset('"\t\r\n')
+QUOTED = frozenset('",;\t\r\n')
 """What a cell is quoted for."""
 
 
@@ -27,25 +27,30 @@ def printable(text: str) -> str:
     return UNSHOWABLE.sub("\ufffd", text)
 
 
-def csv_row(row: Iterable[object]) -> list[object]:
-    """A row of a table for spreadsheets: numbers as they are, text with an apostrophe in front where it would be taken
-    for a formula.
+def csv_line(row: Iterable[object]) -> str:
+    """A row of a table for spreadsheets, with commas between and the end of a line: numbers as they are, text with an
+    apostrophe in front where it would be taken for a formula, and None as nothing.
 
-    >>> print(*csv_row([-1, "=1+1", '"=1+1"']))
-    -1 '=1+1 '"=1+1"
+    >>> print(csv_line([-1, "=1+1", "a;b", None]).rstrip())
+    -1,'=1+1,"a;b",
     """
-    return [f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value for value in row]
+    return _separated(row, ",") + "\r\n"
 
 
 def tsv_line(row: Iterable[object]) -> str:
-    """Such a row with tabs between, quoted as by the csv module: readers take a cell that begins with a quote to go on
-    until the next one, over as many lines as that takes.
+    """Such a row with tabs between.
 
     >>> tsv_line(["cat", 3, 'an "a" is']).split("\\t")
     ['cat', '3', '"an ""a"" is"']
     """
-    cells = map(str, csv_row(row))
-    return "\t".join('"' + cell.replace('"', '""') + '"' if set(cell) & QUOTED else cell for cell in cells)
+    return _separated(row, "\t")
+
+
+def _separated(row: Iterable[object], by: str) -> str:
+    """Quoted as by the csv module: readers take a cell that begins with a quote to go on until the next one, over as
+    many lines as that takes. Also where another separator is in a cell: which one it is depends on the reader."""
+    shown = (f"'{v}" if isinstance(v, str) and FORMULA.match(v) else "" if v is None else str(v) for v in row)
+    return by.join('"' + cell.replace('"', '""') + '"' if set(cell) & QUOTED else cell for cell in shown)
 
 
 def html_table(fields: dict[str, str]) -> str:

@@ -167,6 +167,7 @@ def test_radii_of_a_log_that_does_not_say_its_draws(tmp_path, radius, n):
         ("a\tb\n1\t2\n", "give one log with the columns"),
         (COHEN + "7\t1\n", "line 4 of .* has 2 columns, not 6: the log is cut off"),
         (COHEN.replace("0.526", "wide"), "has 'wide' where a radius belongs"),
+        (COHEN.replace("0.526", "1_0"), "has '1_0' where a radius belongs"),
         (COHEN.replace("0.526", "nan"), "has 'nan' where a radius belongs"),
         (COHEN.replace("0.526", "-1"), "where a radius belongs"),
         (COHEN.replace("0\t3\t3", "0\t__import__('os')\t3"), "where a class belongs"),

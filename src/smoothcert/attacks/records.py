@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from smoothcert.attacks.audit import Search
 from smoothcert.attacks.dataset import DatasetAttack
 from smoothcert.errors import InputError
 from smoothcert.files import as_text, write_text, write_whole
-from smoothcert.text import csv_row
+from smoothcert.text import csv_line
 
 
 def check_format(path: Path) -> None:
@@ -52,6 +51,4 @@ def write_violations(path: Path, search: Search) -> None:
 
 def _csv(file: BinaryIO, rows: list[dict[str, object]]) -> None:
     with as_text(file) as text:
-        writer = csv.writer(text)
-        writer.writerow(rows[0])
-        writer.writerows(csv_row(row.values()) for row in rows)
+        text.writelines(map(csv_line, [rows[0], *(row.values() for row in rows)]))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from smoothcert.report.contents import Contents
 from smoothcert.report.curves import Curve
 from smoothcert.report.paired import Paired
 from smoothcert.summary import Summary
-from smoothcert.text import counted, csv_row
+from smoothcert.text import counted, csv_line
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -86,21 +85,20 @@ def latex(contents: Contents) -> str:
 
 def comma_separated(contents: Contents) -> str:
     """One row a curve, all digits. A name that a spreadsheet would take for a formula gets an apostrophe."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(
-        ["name", "basis", "method", "sigma", "alpha", "inputs", "draws", "possibly_wrong", "any_radius"]
-        + [f"at_{r:g}" for r in contents.radii]
-        + ["average_radius", "abstained", "clean", "noisy", "smoothed"]
-    )
+    heads: list[list[object]] = [
+        ["name", "basis", "method", "sigma", "alpha", "inputs", "draws", "possibly_wrong", "any_radius"],
+        [f"at_{r:g}" for r in contents.radii],
+        ["average_radius", "abstained", "clean", "noisy", "smoothed"],
+    ]
+    lines = [csv_line(chain.from_iterable(heads))]
     for curve, summary in zip(contents.curves, contents.summaries, strict=True):
         sigma, wrong = curve.run.plan.classifier.sigma, contents.possibly_wrong(curve)
         told = curve.name, curve.basis, curve.method, sigma, curve.alpha, summary.inputs, curve.draws, wrong
         beside = dataclasses.astuple(curve.run.accuracies)
-        writer.writerow(csv_row([*told, *_shares(summary), summary.average_radius, summary.abstained, *beside]))
+        lines.append(csv_line([*told, *_shares(summary), summary.average_radius, summary.abstained, *beside]))
     for name, known in contents.baseline.rows() if contents.baseline else ():
-        writer.writerow(csv_row([name, "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), *[""] * 5]))
-    return out.getvalue()
+        lines.append(csv_line([name, "published", *[""] * 7, *(known.get(r, "") for r in contents.radii), *[""] * 5]))
+    return "".join(lines)
 
 
 def larger(paired: Paired) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.files import as_text, write_whole
 from smoothcert.records import record
 from smoothcert.store.run import Run
-from smoothcert.text import csv_row, radius_text, tsv_line
+from smoothcert.text import csv_line, radius_text, tsv_line
 
 logger = logging.getLogger(__name__)
 ESTIMATED_RADIUS = "estimated_radius"
@@ -87,9 +86,7 @@ def _tsv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
 
 def _csv(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:
     with as_text(file) as text:
-        writer = csv.writer(text)
-        writer.writerow(rows[0] if rows else ["id"])
-        writer.writerows(csv_row(r.values()) for r in rows)
+        text.writelines(map(csv_line, [rows[0] if rows else ["id"], *(r.values() for r in rows)]))
 
 
 def _parquet(rows: list[dict[str, Any]], run: Run, file: BinaryIO) -> None:

@@ -228,7 +228,7 @@ def _class(text: str, log: Path, number: int, least: int = 0) -> int:
 
 def _radius(text: str, log: Path, number: int) -> float:
     try:
-        radius = float(text) if text.isascii() else -1.0
+        radius = float(text) if text.isascii() and "_" not in text else -1.0
     except ValueError:
         radius = -1.0
     if not 0 <= radius < float("inf"):
