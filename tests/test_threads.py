@@ -3,6 +3,7 @@
 import copy
 import multiprocessing
 import pickle
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,6 +56,35 @@ def test_four_threads_with_a_module_in_training_mode():
     after, tensors = state_of(model)
     assert after == flags
     assert all(map(torch.equal, tensors, before))
+
+
+class Keeping(nn.Module):
+    """The usual way to intermediate features: a hook that keeps them until the end of the forward."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head, self.kept = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), nn.Linear(8, 4), {}
+        self.body[0].register_forward_hook(self.keep)
+        self.head.bias.data -= self(torch.from_numpy(INPUTS)).mean(0).detach()
+
+    def keep(self, module, inputs, output):
+        self.kept["middle"] = output
+
+    def forward(self, x):
+        self.body(x)
+        time.sleep(0.001)  # others may run
+        return self.head(self.kept["middle"].mean((2, 3)))
+
+
+@pytest.mark.parametrize("as_module", [True, False], ids=["module", "callable"])
+def test_what_a_model_keeps_while_it_runs_is_not_another_threads(as_module):
+    model = Keeping().eval()
+    given = model if as_module else lambda batch: model(torch.from_numpy(batch)).detach().numpy()
+    shared = smoothed(given, **({} if as_module else {"engine": "auto"}))
+    alone = facts(shared.certify(x, n0=50, n=500) for x in INPUTS)
+    with ThreadPoolExecutor(8) as pool:
+        assert facts(pool.map(lambda x: shared.certify(x, n0=50, n=500), INPUTS)) == alone
 
 
 def test_the_module_is_in_training_mode_all_the_while():
@@ -230,3 +260,11 @@ def test_a_module_that_stays_in_training_mode_is_refused_before_it_is_run():
     with pytest.raises(InputError, match="in training mode even after eval"):
         smoothed.certify(np.ones(4, dtype=np.float32), n=100)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_weights_that_are_not_there_yet_are_refused():
+    """A copy that shares them would make them in the user's module."""
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(4))
+    with pytest.raises(InputError, match="run it on an input first"):
+        smoothed(model).certify(INPUTS[0], n=100)
+    assert nn.parameter.is_lazy(model[1].weight)

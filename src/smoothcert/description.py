@@ -313,7 +313,17 @@ class Description:
             )
             self._add_sequence([*everywhere.values()])
             self._add_sequence([(hook, key in named) for key, hook in getattr(module, f"_{name}").items()])
-        self._add_mapping({name: value for name, value in vars(module).items() if name not in _PLAIN})
+        noted = ("meta",) if isinstance(module, torch.fx.GraphModule) else ()
+        own = {name: value for name, value in vars(module).items() if name not in _PLAIN and name not in noted}
+        self._add_mapping(own)
+
+    def _add_graph(self, graph: torch.fx.Graph) -> None:
+        """Its operations; what is noted beside them is of this process."""
+        number = {node: place for place, node in enumerate(graph.nodes)}
+        for node in graph.nodes:
+            named = isinstance(node.target, str | torch._ops.OperatorBase | torch._ops.OpOverloadPacket)
+            given = torch.fx.map_arg((node.args, node.kwargs), lambda other: f"node {number[other]}")
+            self._add_sequence((node.op, str(node.target) if named else node.target, given))
 
     def _add_script(self, module: torch.jit.ScriptModule) -> None:
         for part in parts_of(module):
@@ -377,6 +387,7 @@ _THREAD = frozenset(vars(threading.Thread()))
 
 KINDS: tuple[tuple[Any, Callable[[Description, Any], None]], ...] = (
     (torch.nn.Module, Description._add_module),
+    (torch.fx.Graph, Description._add_graph),
     (ELSEWHERE, Description._add_elsewhere),
     (deque, Description._add_deque),
     (torch.Tensor, Description._add_tensor),

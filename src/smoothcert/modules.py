@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from smoothcert.description import Description, is_installed, put_on
 from smoothcert.errors import InputError, RunError
@@ -60,6 +61,8 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
     refused, too: running it would change tensors that are the module's.
     """
     training = any(getattr(part, "training", False) for part in _with_modes(module))
+    if any(is_lazy(tensor) for _, tensor in held_tensors(module)):
+        raise InputError("the model has weights that are not there before it has run once: run it on an input first.")
     try:
         lost = next((type(part).__name__ for part in module.modules() if put_on(part)), None)
         if lost is not None:

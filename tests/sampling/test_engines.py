@@ -396,6 +396,23 @@ def test_auto_passes_over_what_cannot_be_built():
     assert "\n" not in chosen.reason
 
 
+class InPlace(nn.Module):
+    """Brings its inputs to mean 0 where they lie."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
+
+    def forward(self, x):
+        return self.body(x.sub_(0.5))
+
+
+def test_a_model_that_writes_into_its_batch_is_not_taken_for_another():
+    x = np.full((1, 8, 8), 0.5, dtype=np.float32)
+    chosen = choose_engine(Engines(InPlace().eval()), "torch+folded", 10, x, sigma=0.25, draws=100)
+    assert chosen.engine.identity.engine == "torch+folded"
+
+
 def test_auto_passes_over_what_computes_something_else():
     class Traceable(nn.Module):
         """Traced, it keeps the answer it gave while it was traced."""

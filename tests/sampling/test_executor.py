@@ -181,6 +181,35 @@ def test_a_model_that_misbehaves(model, error, message):
     assert "\n" not in str(refusal.value)
 
 
+class Answers(torch.nn.Module):
+    """Scores or labels as some other kind of tensor."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, x):
+        return self.change(x[:, 0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda scores: scores > 0,
+        lambda scores: scores.to(torch.complex64),
+        lambda scores: scores.to_sparse(),
+        lambda scores: scores.to(torch.float8_e4m3fn),
+        lambda scores: scores.to("meta"),
+        lambda scores: torch.quantize_per_tensor(scores, 0.1, 0, torch.qint8),
+        lambda scores: scores.argmax(1).to(torch.uint64),
+    ],
+)
+def test_scores_that_torch_cannot_compare_are_refused_with_one_sentence(change):
+    with pytest.raises(InputError, match=r"cannot be read as scores|not a tensor|returned") as refusal:
+        votes(executor(Answers(change)))
+    assert "\n" not in str(refusal.value)
+
+
 def test_an_output_shape_that_changes():
     calls = iter(range(100))
 

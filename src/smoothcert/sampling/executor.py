@@ -202,10 +202,21 @@ class Executor:
         """What the model says of the inputs with their noise."""
         rows = noise()
         output = self.forward(rows)
-        used = segments[-1].stop
-        if output.shape[:1] != rows.shape[:1] or output.ndim not in (1, 2):
+        try:
+            return self._read(output, len(rows), segments)
+        except RunError:
+            raise
+        except (RuntimeError, TypeError) as error:  # torch compares no complex, sparse or quantised numbers
             raise InputError(
-                f"the model returned shape {tuple(output.shape)} for a batch of {len(rows)} (input "
+                f"what the model returned (a tensor of {output.dtype}) cannot be read as scores "
+                f"({str(error).splitlines()[0].rstrip('.')}): return floating-point scores or integer labels."
+            ) from error
+
+    def _read(self, output: torch.Tensor, size: int, segments: list[Segment]) -> Ballots:
+        used = segments[-1].stop
+        if len(output.shape) not in (1, 2) or output.shape[0] != size:
+            raise InputError(
+                f"the model returned shape {tuple(output.shape)} for a batch of {size} (input "
                 f"{segments[0].input_id}): it must return scores (N, {self.job.num_classes}) or labels (N,)."
             )
         output = output[:used]

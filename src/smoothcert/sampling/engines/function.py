@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from smoothcert.sampling.identity import Identity
 
 
 class FunctionEngine:
-    """Calls the function on a float32 array (N, *shape); its weights cannot be hashed, so its name stands for them."""
+    """Calls the function on a float32 array (N, *shape), once at a time; its weights cannot be hashed, so its name
+    stands for them."""
 
     device = torch.device("cpu")
     lanes = 1
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function, self._turn = function, Lock()
         owner = function if hasattr(function, "__qualname__") else type(function)
         self.fingerprint = f"{owner.__module__}.{owner.__qualname__}"
         self.identity = Identity("callable", f"numpy {np.__version__}", "cpu")
@@ -30,7 +32,7 @@ class FunctionEngine:
         return nullcontext()
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        with no_exit():
+        with self._turn, no_exit():
             output = np.asarray(self.function(batch.numpy()))
         if output.dtype.kind not in "iuf":
             raise InputError(

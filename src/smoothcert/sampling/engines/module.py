@@ -6,7 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import Lock
+from threading import Lock, Semaphore
 from typing import Any, ClassVar
 
 import torch
@@ -90,6 +90,7 @@ class ModuleEngine(ABC):
             raise InputError(f"engine option {TF32!r} is for CUDA, and the model is on {self.device}: leave it out.")
         self.lanes = torch.get_num_threads() if self.device.type == "cpu" and self.one_thread_each() else 1
         self._lock, self._users = Lock(), 0
+        self._turns = Semaphore(self.lanes)  # what a module keeps while it runs is no other thread's
         self._own = module
         self._network: Network | None = None
         self._state, self._made_before = "", False
@@ -166,7 +167,8 @@ class ModuleEngine(ABC):
                         self._require_agreement(network, batch)
                     self._network, self._made_before = network, True
                 network = self._network
-            output = network(batch)
+            with self._turns:
+                output = network(batch)
         if not isinstance(output, torch.Tensor):
             raise InputError(
                 f"the model returned {type(output).__name__}, not a tensor: wrap it so that it returns the scores."
@@ -176,7 +178,7 @@ class ModuleEngine(ABC):
     def _require_agreement(self, network: Network, batch: torch.Tensor) -> None:
         """Refuses what was made of a changed module, and computes something else: the engine was chosen for another."""
         tolerance = COARSE_TOLERANCE if any(option in COARSE for option in self.options) else TOLERANCE
-        if not agree(network(batch), self._own(batch), tolerance):
+        if not agree(network(batch.clone()), self._own(batch.clone()), tolerance):  # some write into it
             raise InputError(
                 f"engine {self.identity.engine} computes something else than the model, which has changed since the "
                 f"engine was chosen: use engine torch."
