@@ -423,3 +423,13 @@ def test_the_two_widths_are_told_apart(tmp_path, options, refusal):
     result = smoothcert(tmp_path, "certify", "digits_lipschitz", "digits", *options)
     assert result.returncode == 2
     assert refusal in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("allocate", [np.empty, torch.empty], ids=["NumPy", "torch"])
+def test_too_little_memory_is_a_sentence(tmp_path, monkeypatch, allocate):
+    monkeypatch.setattr("smoothcert.cli.show.open_run", lambda *_, **__: allocate(1 << 50))
+    ended = smoothcert(tmp_path, "show", "run.smoothcert")
+    assert ended.returncode == 1
+    assert (
+        ended.stderr == "smoothcert: there is not enough memory for that: choose a smaller --batch, or fewer inputs.\n"
+    )

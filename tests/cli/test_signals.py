@@ -123,6 +123,16 @@ class OnceThere(torch.nn.Module):
             stuck("here")
         return torch.from_numpy(x.numpy().reshape(len(x), -1)[:, :3])
 
+def threaded():
+    """Has a thread that Python waits for at its end, and that takes a minute."""
+    import threading
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    def model(batch):
+        print("here", flush=True)
+        time.sleep(0.1)
+        return batch.reshape(len(batch), -1)[:, :3]
+    return model
+
 data, reading, pictures = Data(), Reading(), Pictures()
 '''
 OPTIONS = ("--sigma", "0.3", "--n", "2000", "--seed", "0", "--out", "run.smoothcert")
@@ -165,6 +175,15 @@ def test_in_the_model(folder, number):
     drawn = open_run(folder / "run.smoothcert")
     assert 0 < len(drawn) < 12
     assert drawn.ids == [str(i) for i in range(len(drawn))]
+
+
+def test_while_the_model_has_a_thread_of_its_own(folder):
+    process = start(folder, "mine:threaded", "mine:data", "--batch", "50", "--num-classes", "3")
+    await_here(process)
+    code, said, seconds = stopped(process, signal.SIGTERM)
+    assert (code, said.count("Traceback"), seconds < 30) == (1, 0, True)
+    assert "Stopped before anything was drawn" in said
+    assert not (folder / "run.smoothcert").exists()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +236,13 @@ def test_while_it_starts(folder, moment):
     assert time.monotonic() - since < 30
 
 
-@pytest.mark.parametrize("moment", ["import time; time.sleep(0.5)", "time.sleep(30)"], ids=["ends", "does not end"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("import time; time.sleep(0.5)", id="ends"),
+        pytest.param("time.sleep(30)", id="does not end", marks=pytest.mark.slow),
+    ],
+)
 def test_signals_after_the_first_and_after_the_end_change_nothing(folder, moment):
     """Of a process that has said how it ended; where it goes on all the same, it is left after a second."""
     (folder / "last.py").write_text(

@@ -50,23 +50,26 @@ PYTHON_NAMES = {
 def main() -> None:
     """The process `smoothcert`, which has nothing left to interrupt once the command is done."""
     atexit.register(ignore)  # first come, last served
+    heard = Event()
     try:
-        perform()
+        perform(heard)
     finally:
-        only_end()
+        only_end(stopped=heard.is_set())
 
 
-def perform() -> None:
+def perform(heard: Event | None = None) -> None:
     """Runs the command; errors are one sentence and exit code 2 (the call was wrong) or 1 (the run failed).
 
-    Only the module of the command that is asked for is imported.
+    Only the module of the command that is asked for is imported. The event is set where a signal has come.
     """
+    heard = heard or Event()
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        with answering_signals() as heard:
+        with answering_signals(heard):
             _run(arguments, debug, heard)
     except KeyboardInterrupt as interruption:  # one that came in the moments before and after that
+        heard.set()
         if debug:
             raise
         _say_stopped(interruption)
@@ -83,10 +86,17 @@ def _run(arguments: list[str], debug: bool, heard: Event) -> None:
             raise
         if heard.is_set() or (isinstance(error, SystemExit) and error.code == INTERRUPTED):
             _say_stopped(error)
+        if _is_of_memory(error):
+            error = RunError("there is not enough memory for that: choose a smaller `batch`, or fewer inputs.")
         if not isinstance(error, InputError | RunError):
             raise
         print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    """Torch has no type of its own for memory of the CPU."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 def _say_stopped(end: BaseException) -> NoReturn:

@@ -27,16 +27,16 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 @contextmanager
-def answering_signals() -> Iterator[threading.Event]:
+def answering_signals(heard: threading.Event) -> Iterator[None]:
     """Inside, they interrupt the main thread, and end the process where it does not end in time.
 
-    The event is set from when one has come; those behind it are not needed, and change nothing.
+    The event is set when one comes; those behind it are not needed, and change nothing.
 
     Python runs handlers only between the main thread's own steps, so another thread is woken as well. No import is
     interrupted, because libraries whose own code imports abort if it is: the thread asks again, and ends the process
     where nothing helps. What the process was started to ignore (nohup, a job in the background) stays ignored.
     """
-    heard, answered, ended = threading.Event(), threading.Event(), threading.Event()
+    answered, ended = threading.Event(), threading.Event()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         heard.set()
@@ -54,7 +54,7 @@ def answering_signals() -> Iterator[threading.Event]:
     woken = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reader, heard, answered, ended), name="signals", daemon=True).start()
     try:
-        yield heard
+        yield
     finally:
         ended.set()
         signal.set_wakeup_fd(woken)
@@ -64,18 +64,26 @@ def answering_signals() -> Iterator[threading.Event]:
         sys.unraisablehook = sys.__unraisablehook__
 
 
-def only_end() -> None:
-    """From now on a signal waits for the end of the process, and brings it about where it does not come."""
+def only_end(stopped: bool) -> None:
+    """From now on a signal waits for the end of the process, and brings it about where it does not come.
+
+    Where one has stopped the command, none is waited for: threads of the model's may go on for as long as they like.
+    """
 
     def end() -> None:
-        time.sleep(PATIENCE)
+        time.sleep(PATIENCE / 2 if stopped else PATIENCE)
         os._exit(1)
 
-    def wait(signum: int, frame: FrameType | None) -> None:
+    def end_soon(*_: object) -> None:
         with suppress(RuntimeError):  # there is no thread any more to be had
             threading.Thread(target=end, daemon=True).start()
 
-    _set(wait)
+    _set(end_soon)
+    if stopped:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        end_soon()
 
 
 def ignore() -> None:
