@@ -97,7 +97,7 @@ def of(model, shape=SHAPE):
 
 
 def test_what_exports_is_known_by_its_graph():
-    assert of(Net()).startswith("graph-1:")
+    assert of(Net()).startswith("graph-2:")
     assert of(Net()) == of(Net().eval()) == of(Renamed())
 
 
@@ -187,7 +187,7 @@ def test_the_built_in_networks_export():
     for name in ("cifar_resnet8", "digits_cnn", "liresnet"):
         shape = (1, 8, 8) if name == "digits_cnn" else (3, 32, 32)
         torch.manual_seed(0)
-        assert fingerprint_of(build(name), shape).startswith("graph-1:")
+        assert fingerprint_of(build(name), shape).startswith("graph-2:")
 
 
 def test_older_runs_keep_the_older_fingerprint():
@@ -196,6 +196,74 @@ def test_older_runs_keep_the_older_fingerprint():
     older = open_engine(Net()).fingerprint
     assert fingerprint_of(Net(), SHAPE, older) == older
     assert fingerprint_of(np.sum, SHAPE, "numpy.sum") == "numpy.sum"
+    for model in (Net, lambda: Elsewhere(torch.compiler.is_compiling, 2)):
+        first = fingerprint_of(model(), SHAPE, "graph-1:0")
+        assert first.startswith("graph-1:")
+        assert first == fingerprint_of(model(), SHAPE, first)
+
+
+class Elsewhere(Net):
+    """Computes something else where it is not exported."""
+
+    def __init__(self, exported, factor):
+        super().__init__()
+        self.exported, self.factor = exported, factor
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y if self.exported() else self.factor * y
+
+
+class ByKind(Net):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        y = super().forward(x)
+        return self.factor * y if type(x) is torch.Tensor else y
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        functools.partial(Elsewhere, torch.compiler.is_compiling),
+        functools.partial(Elsewhere, torch.compiler.is_exporting),
+        functools.partial(Elsewhere, lambda: not torch.is_inference_mode_enabled()),
+        ByKind,
+    ],
+)
+def test_what_is_computed_outside_an_export_alone_is_seen(build):
+    assert len({of(build(factor)) for factor in (1, 2, -1)}) == 3
+    assert of(build(2)) == of(build(2))
+    assert fingerprint_of(build(2), SHAPE, of(build(2))) == of(build(2))
+
+
+def test_of_other_operations_than_the_exported_no_path_is_seen():
+    """Attention is exported as several operations, and run as one."""
+    found = set()
+    for place, scale in (("a", 1.0), ("b", 1.0), ("a", 2.0)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten()).eval()
+        model[0].loaded_from = place
+        model[0].linear1.weight.data *= scale
+        found.add(fingerprint_of(model, (3, 8)))
+    assert len(found) == 2
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weights", torch.eye(4).to_sparse_csr())
+
+    def forward(self, x):
+        return x @ self.weights.to_dense()
+
+
+def test_runs_that_were_known_by_a_graph_of_sparse_weights_go_on():
+    known = fingerprint_of(Sparse(), (4,), "graph-1:0")
+    assert known.startswith("graph-1:")
+    assert of(Sparse(), (4,)).startswith("graph-2:")
 
 
 # ---- callables
@@ -511,6 +579,7 @@ models = {
     "functions": {lambda x: x, lambda x: 2 * x, lambda x: 3 * x},
     "attrs": Settings(),
     "threads": pool,
+    "exported": torch.export.export(net, (torch.zeros(2, 4),)).module(),
     "tree": KDTree(np.arange(40.0).reshape(20, 2)),
     "draws": random.random,
 }
@@ -531,7 +600,7 @@ def test_another_process_finds_the_same():
         ).stdout.splitlines()
         for seed, given in (("1", []), ("2", ["3"]))
     ]
-    assert len(found[0]) == 14
+    assert len(found[0]) == 15
     assert found[0] == found[1]
 
 
@@ -951,7 +1020,7 @@ class Custom(nn.Module):
 def test_the_code_of_operations_that_are_not_torchs_is_seen():
     operation("times", twice)
     known = of(Custom(), (4,))
-    assert known.startswith("graph-1:")
+    assert known.startswith("graph-2:")
     assert known == of(Custom(), (4,))
     operation("times", thrice)
     assert of(Custom(), (4,)) != known

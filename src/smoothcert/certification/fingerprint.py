@@ -2,8 +2,9 @@
 
 A fingerprint says how it was made, and in which version of that way:
 
-graph-1     a torch module, from what `torch.export` records of it for any number of rows: the operations in order with
-            their constants, no names, paths or devices
+graph-2     a torch module, from what `torch.export` records of it for any number of rows: the operations in order with
+            their constants, no names, paths or devices; and those that it runs when it is certified, where they differ
+graph-1     the exported operations alone, of older runs
 code-1      a module that does not export: the tensors and values that it and its parts hold, and their classes' code
 callable-1  any other callable: its bytecode, and the values that it closes over or names
 
@@ -22,9 +23,12 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoothcert.description import Description, tensor_bytes
 from smoothcert.errors import InputError
+from smoothcert.lipschitz.record import same
 from smoothcert.modules import Model, device_of, evaluated, warm_up
 from smoothcert.sampling.engines import open_engine
 
@@ -32,19 +36,26 @@ logger = logging.getLogger(__name__)
 NAMESPACES = {"aten", "prim", "prims", "higher_order", "quantized", "quantized_decomposed", "_c10d_functional"}
 """Where torch keeps its own operations."""
 
-GRAPH, CODE, CALLABLE = "graph-1", "code-1", "callable-1"
+GRAPH, CODE, CALLABLE = "graph-2", "code-1", "callable-1"
+GRAPH_ALONE = "graph-1"
 
 
 def fingerprint_of(model: Model, shape: Sequence[int], earlier: str = "") -> str:
     """The fingerprint of a model of inputs of this shape, made in the way of an `earlier` one to compare it with."""
     way = earlier.partition(":")[0] if ":" in earlier else ""
-    if isinstance(model, Path) or (earlier and way not in (GRAPH, CODE, CALLABLE)):
+    if isinstance(model, Path) or (earlier and way not in (GRAPH, GRAPH_ALONE, CODE, CALLABLE)):
         return open_engine(model).fingerprint
     if not isinstance(model, torch.nn.Module):
         return f"{CALLABLE}:{_described(model)}"
     x = torch.zeros((2, *shape), device=device_of(model))
-    graph = None if way == CODE else _graph(_warm(model, x), x)
-    return f"{CODE}:{_described(_warm(model, x))}" if graph is None else f"{GRAPH}:{graph}"
+    found = None if way == CODE else _graph(_warm(model, x), x)
+    if found is None:
+        return f"{CODE}:{_described(_warm(model, x))}"
+    graph, program = found
+    if way == GRAPH_ALONE:
+        return f"{GRAPH_ALONE}:{graph}"
+    beside = _beside(_warm(model, x), program, x)
+    return f"{GRAPH}:{hashlib.sha256(f'{graph} {beside}'.encode()).hexdigest() if beside else graph}"
 
 
 def _warm(module: torch.nn.Module, x: torch.Tensor) -> torch.nn.Module:
@@ -72,8 +83,54 @@ def _described(model: Model) -> str:
     return description.hexdigest()
 
 
-def _graph(module: torch.nn.Module, x: torch.Tensor) -> str | None:
-    """A hash of the exported graph, or None where the module does not export for any number of rows."""
+def _beside(module: torch.nn.Module, program: torch.export.ExportedProgram, x: torch.Tensor) -> str:
+    """Nothing where the module runs what was exported, else a hash of what it runs; where that cannot be recorded, of
+    its code. It may ask whether it is compiled, or for the type of its input, and export chooses other operations."""
+    try:
+        with torch.inference_mode():
+            if same(module, program.module(), torch.zeros_like(x)):
+                return ""
+            operations = _Operations()
+            with operations:
+                module(torch.zeros_like(x))
+        return operations.digest.hexdigest()
+    except Exception:
+        return _described(module)
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A hash of the operations that run: tensors by the operation that they come from or by their values, all else but
+    devices as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.digest = hashlib.sha256()
+        self._origins: dict[int, str] = {}
+        self._alive: list[torch.Tensor] = []  # no other tensor gets the id of one
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given, shape = pytree.tree_flatten((args, kwargs or {}))
+        self.digest.update(f"{operation} {shape}".encode())
+        for value in given:
+            for part in self._parts(value):
+                self.digest.update(part + b"\0")
+        result = operation(*args, **(kwargs or {}))
+        for tensor in (leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)):
+            self._origins.setdefault(id(tensor), f"%{len(self._alive)}")
+            self._alive.append(tensor)
+        return result
+
+    def _parts(self, value: Any) -> Iterator[bytes]:
+        if not isinstance(value, torch.Tensor):
+            yield _text(value, {}).encode()
+        elif id(value) in self._origins:
+            yield self._origins[id(value)].encode()
+        else:
+            yield from tensor_bytes(value)
+
+
+def _graph(module: torch.nn.Module, x: torch.Tensor) -> tuple[str, torch.export.ExportedProgram] | None:
+    """A hash of the exported graph, and what was exported; None where it does not export for any number of rows."""
     torch_logs = logging.getLogger("torch")
     level = torch_logs.level
     torch_logs.setLevel(logging.CRITICAL)
@@ -85,7 +142,7 @@ def _graph(module: torch.nn.Module, x: torch.Tensor) -> str | None:
             digest = hashlib.sha256()
             for part in (*_lines(program), *_own_operations(program)):
                 digest.update(part)
-            return digest.hexdigest()
+            return digest.hexdigest(), program
     except Exception:
         return None
     finally:
