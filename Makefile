@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Four processes share the tests, since many wait for others that they start; each computes on one thread.
 PYTEST := $(BIN)/pytest --numprocesses 4 --dist loadgroup
 test test-slow test-matrix: export OMP_NUM_THREADS ?= 1
+# They start hundreds of others, which should not compile the same modules again.
+test test-slow test-matrix: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-slow test-matrix lint bench docs dist clean
 

@@ -159,7 +159,11 @@ EXACT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXACT)
+VARIANTS = ("conv valid", "conv 3d", "transposed 1d", "average 1d", "average 3d", "average, ceil", "adaptive average")
+"""Of others in the list."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in VARIANTS)) for n in EXACT])
 def test_a_linear_piece_has_its_exact_norm(name):
     module, shape = EXACT[name]
     torch.manual_seed(4)

@@ -14,7 +14,7 @@ def matrix_of(layer, shape):
         return (layer(inputs) - layer(torch.zeros_like(inputs))).flatten(1)
 
 
-@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("scale", [pytest.param(0.01, marks=pytest.mark.slow), 1.0, 30.0])
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [

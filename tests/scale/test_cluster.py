@@ -175,9 +175,8 @@ def test_draws_that_kill_every_worker_are_not_tried_for_ever(workers, monkeypatc
         list(both(workers)[0].run(blocks_of(DIE, Phase.COUNT, 300)))
 
 
-@pytest.mark.parametrize(
-    "changes", [pytest.param({}, marks=pytest.mark.slow, id="fixed"), pytest.param(ADAPTIVE, id="adaptive")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [pytest.param({}, id="fixed"), pytest.param(ADAPTIVE, id="adaptive")])
 def test_nodes_killed_while_running(nodes, tmp_path, changes):
     whole = interruptible.certify(tmp_path / "whole.smoothcert", **changes)
     killed = []

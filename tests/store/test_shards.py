@@ -46,7 +46,7 @@ def split(folder, k, **plan):
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("k", [1, 2, 5, 12])
+@pytest.mark.parametrize("k", [5, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 12))])
 def test_merged_is_never_split(tmp_path, plan, k):
     whole, merged = tmp_path / "whole.smoothcert", tmp_path / "merged.smoothcert"
     certify(whole, **PLANS[plan])

@@ -46,7 +46,7 @@ def accuracy(model, sigma, draws=4):
         return float(np.mean([(model.eval()(z).argmax(1) == y).float().mean() for z in noisy]))
 
 
-@pytest.mark.parametrize("share", [0.1, 0.74, 0.76])
+@pytest.mark.parametrize("share", [0.74, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.1, 0.76))])
 @pytest.mark.parametrize(
     ("arch", "plan"),
     [
