@@ -768,7 +768,12 @@ SOFT_EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("place", {**EXTREMES, **SOFT_EXTREMES})
+OF_ROWS = {place for place in EXTREMES if place.startswith("selection.")} - {"selection.total"}
+
+
+@pytest.mark.parametrize(
+    "place", [pytest.param(p, marks=[pytest.mark.slow] * (p in OF_ROWS)) for p in {**EXTREMES, **SOFT_EXTREMES}]
+)
 def test_numbers_at_the_ends_of_what_is_possible(patient, run_bytes, soft_bytes, forge, tmp_path, place):
     """They are read, or refused with one sentence."""
     for content, extremes in ((run_bytes, EXTREMES), (soft_bytes, SOFT_EXTREMES)):

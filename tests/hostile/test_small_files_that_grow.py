@@ -104,6 +104,7 @@ def test_dozens_of_looks_at_a_million_classes_take_little(tmp_path, votes):
     assert peak(run, 1) < 1 << 18
 
 
+@pytest.mark.slow
 def test_a_thousand_radii_of_thousands_of_inputs_are_read_in_time(patient, tmp_path):
     radii, rows = tuple(np.linspace(0.001, 3, 1000).tolist()), [(Phase.SELECTION, 0, 1, 100, *SOME, 0.0)]
     run = adaptive(

@@ -94,7 +94,7 @@ def facts(v):
 
 
 @pytest.mark.parametrize("schedule", [fixed, adaptive])
-@pytest.mark.parametrize("batch", [37, 64, 400])
+@pytest.mark.parametrize("batch", [37, *(pytest.param(batch, marks=pytest.mark.slow) for batch in (64, 400))])
 def test_votes_and_claims_are_those_of_one_process(workers, schedule, batch):
     cluster, here = both(workers, batch=batch)
     assert outcome(cluster, schedule()) == outcome(here, schedule())

@@ -70,6 +70,7 @@ def test_ctrl_c_between_the_file_and_the_first_draw_leaves_none(tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_moments(tmp_path, uninterrupted):
     path = tmp_path / "run.smoothcert"
     moments = random.Random(0)

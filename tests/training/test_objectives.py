@@ -126,7 +126,10 @@ def test_scores_without_bounds_give_finite_gradients(kind, batch):
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize("kind", OBJECTIVES, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, id=k.name, marks=[pytest.mark.slow] * (k not in (Gaussian, SmoothAdv))) for k in OBJECTIVES],
+)
 def test_every_objective_trains_and_resumes_to_the_bit(kind, tmp_path):
     plan = {"sigma": 0.5, "epochs": 4, "batch": 128, "rate": 0.1, "augment": False, "device": "cpu"}
     plan["objective"] = kind.name
