@@ -234,12 +234,41 @@ def test_functions_that_do_not_call_the_module_are_no_fault():
     assert not evaluated(model).training
 
 
-def test_tensors_are_shared_with_the_copy():
+class Noting(nn.Module):
+    """Writes its last batch into a buffer and into a tensor that is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(200, 108))
+        self.seen, self.head = torch.zeros(1), nn.Linear(108, 4)
+
+    def forward(self, x):
+        self.last[: len(x)] = x.flatten(1)
+        self.seen += len(x)
+        return self.head(self.last[: len(x)])
+
+
+@pytest.mark.parametrize("engine", ["torch", "auto"])
+def test_what_a_module_writes_into_its_buffers_is_the_copys(engine):
+    torch.manual_seed(0)
+    model = Noting().eval()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(certify, [smoothed(model, engine=engine) for _ in range(4)]))
+    assert found == [certify(smoothed(of_its_own(model)))] * 4
+    assert not model.last.any()
+    assert not model.seen.any()
+
+
+def of_its_own(model):
+    other = Noting().eval()
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def test_weights_are_shared_with_the_copy():
     model = network().train()
-    model.scale = torch.ones(3)
     own = evaluated(model)
     assert own[5].weight is model[5].weight
-    assert own.scale is model.scale
     assert not own[1].training
     assert model[1].training
 

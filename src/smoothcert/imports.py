@@ -34,7 +34,9 @@ def _import_module(name: str) -> Any:
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # a script without a main guard may also exit
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a script without a main guard may also exit
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             message = f"There is no module {name}: run from the folder that holds it, or install it."
         else:

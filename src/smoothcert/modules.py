@@ -54,7 +54,7 @@ def held_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def evaluated(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy in evaluation mode that shares the module's tensors; the module itself is never switched.
+    """A copy in evaluation mode with the module's weights and buffers of its own; the module itself is never switched.
 
     One that cannot be copied, or not with all that Python runs around it, is taken as it is where it is in evaluation
     mode already, and refused where it is not; so is one whose copy still calls it. One that stays in training mode is
@@ -67,7 +67,7 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
         lost = next((type(part).__name__ for part in module.modules() if put_on(part)), None)
         if lost is not None:
             raise InputError(f"its copy would lose the hooks, the forward or the class that its {lost} was given")
-        copied = copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module)})
+        copied = copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module) if _is_shared(tensor)})
         if training and _calls(copied, module):
             raise InputError("its copy still calls it, by a function or a part that is not copied")
         copied.eval()
@@ -85,6 +85,11 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
             f"torch.nn.Module.train()."
         )
     return copied
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Is it a weight, or such that torch does not copy it: computed of weights, or sparse?"""
+    return isinstance(tensor, torch.nn.Parameter) or not tensor.is_leaf or tensor.layout is not torch.strided
 
 
 def _with_modes(module: torch.nn.Module) -> list[torch.nn.Module]:

@@ -63,11 +63,12 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "mine_data.py").write_text(textwrap.dedent(SOURCE))
     (tmp_path / "broken.py").write_text("import mine_data\nraise ValueError('halfway')\n")
     (tmp_path / "script.py").write_text("raise SystemExit('usage: script FILE')\n")
+    (tmp_path / "odd.py").write_text("class Odd(BaseException): pass\nraise Odd('usage')\n")
     (tmp_path / "needs_more.py").write_text("import a_module_that_is_not_there\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    for name in ("mine_data", "broken", "script", "needs_more"):
+    for name in ("mine_data", "broken", "script", "odd", "needs_more"):
         sys.modules.pop(name, None)
 
 
@@ -131,6 +132,7 @@ def test_the_fingerprint_follows_content(here):
         ("mine_data.sub:x", "There is no module mine_data.sub|mine_data.sub failed"),
         ("broken:x", "Importing broken failed with ValueError: halfway"),
         ("script:x", "Importing script failed with SystemExit: usage: script FILE"),
+        ("odd:x", "Importing odd failed with Odd: usage"),
         (
             "needs_more:x",
             "Importing needs_more failed with ModuleNotFoundError: .*a_module_that_is_not_there",

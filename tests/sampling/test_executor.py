@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError, RunError
 from smoothcert.plan import Labels
 from smoothcert.sampling.blocks import Input, Phase, blocks_of, join
@@ -208,6 +209,12 @@ def test_scores_that_torch_cannot_compare_are_refused_with_one_sentence(change):
     with pytest.raises(InputError, match=r"cannot be read as scores|not a tensor|returned") as refusal:
         votes(executor(Answers(change)))
     assert "\n" not in str(refusal.value)
+
+
+def test_sparse_scores_are_refused_before_the_first_draw():
+    model = torch.nn.Sequential(Answers(lambda scores: scores.to_sparse())).eval()
+    with pytest.raises(InputError, match=r"of layout torch\.sparse_coo: return its to_dense"):
+        SmoothedClassifier(model, sigma=0.5, num_classes=4, seed=0).certify(np.ones((2, 4), dtype=np.float32), n=100)
 
 
 def test_an_output_shape_that_changes():

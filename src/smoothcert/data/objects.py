@@ -63,7 +63,9 @@ class ObjectData(Dataset):
         """The user's code, whose failures are theirs to mend."""
         try:
             return function(*arguments)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise InputError(
                 f"In {self.description}, {what} failed with {type(error).__name__}: {error}; mend it there."
             ) from error

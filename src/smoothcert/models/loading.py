@@ -12,7 +12,7 @@ import torch
 
 from smoothcert.errors import InputError
 from smoothcert.imports import import_object
-from smoothcert.models.checkpoints import first_that_fits, fits, load_weights, read_configuration
+from smoothcert.models.checkpoints import first_that_fits, fit_weights, fits, read_configuration, read_weights
 from smoothcert.models.registry import build, names
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,9 @@ def load_model(
         factory = import_object(spec)
         try:
             model = factory() if not isinstance(factory, torch.nn.Module) else factory
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise InputError(f"the factory {spec} raised {reason}: call it by hand to find out why.") from error
     else:
@@ -59,10 +61,11 @@ def load_model(
 
 def _load(spec: str, model: torch.nn.Module, weights: Path) -> None:
     """Weights that fit another built-in architecture are called so."""
+    state = read_weights(weights)
     try:
-        load_weights(model, weights)
+        fit_weights(model, state, weights)
     except InputError:
-        other = first_that_fits(weights, _blueprints()) if weights.is_file() else None
+        other = first_that_fits(state, _blueprints())
         if other is None or other == spec:
             raise
         raise InputError(f"the weights in {weights} are those of {other}, not of {spec}: name that one.") from None

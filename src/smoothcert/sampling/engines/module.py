@@ -173,6 +173,8 @@ class ModuleEngine(ABC):
             raise InputError(
                 f"the model returned {type(output).__name__}, not a tensor: wrap it so that it returns the scores."
             )
+        if output.layout is not torch.strided:
+            raise InputError(f"the model returned a tensor of layout {output.layout}: return its to_dense().")
         return output
 
     def _require_agreement(self, network: Network, batch: torch.Tensor) -> None:
