@@ -224,9 +224,26 @@ class ByKind(Net):
         return self.factor * y if type(x) is torch.Tensor else y
 
 
+class OutsideTorch(Net):
+    """Leaves torch where it is not exported: by NumPy, or for a number."""
+
+    def __init__(self, factor, by_number):
+        super().__init__()
+        self.factor, self.by_number = factor, by_number
+
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            return super().forward(x)
+        if self.by_number:
+            return super().forward(x) * (1 + self.factor * x.max().item())
+        return super().forward(torch.from_numpy(np.tanh(self.factor * x.numpy())))
+
+
 @pytest.mark.parametrize(
     "build",
     [
+        functools.partial(OutsideTorch, by_number=False),
+        functools.partial(OutsideTorch, by_number=True),
         functools.partial(Elsewhere, torch.compiler.is_compiling),
         functools.partial(Elsewhere, torch.compiler.is_exporting),
         functools.partial(Elsewhere, lambda: not torch.is_inference_mode_enabled()),
@@ -539,7 +556,8 @@ def test_code_that_hides_behind_the_same_instructions_or_another_name(one, other
 
 MODELS = """
 import concurrent.futures, pathlib, random, sys
-import attr, numpy as np, torch
+import attr, numpy as np, pydantic, torch
+from scipy.interpolate import UnivariateSpline
 from scipy.spatial import KDTree
 from smoothcert.certification.fingerprint import fingerprint_of
 
@@ -550,6 +568,9 @@ class Held:
 @attr.s(frozen=True)
 class Settings:
     scale = attr.ib(default=2.0)
+
+class Checked(pydantic.BaseModel):
+    scale: float = 2.0
 
 @torch.compiler.disable
 def eager(x):
@@ -578,6 +599,8 @@ models = {
     "layers": set(layers),
     "functions": {lambda x: x, lambda x: 2 * x, lambda x: 3 * x},
     "attrs": Settings(),
+    "pydantic": Checked(),
+    "spline": UnivariateSpline(np.arange(5.0), np.arange(5.0) ** 2),
     "threads": pool,
     "exported": torch.export.export(net, (torch.zeros(2, 4),)).module(),
     "tree": KDTree(np.arange(40.0).reshape(20, 2)),
@@ -600,7 +623,7 @@ def test_another_process_finds_the_same():
         ).stdout.splitlines()
         for seed, given in (("1", []), ("2", ["3"]))
     ]
-    assert len(found[0]) == 15
+    assert len(found[0]) == 17
     assert found[0] == found[1]
 
 
@@ -1038,3 +1061,26 @@ def test_an_operation_whose_code_cannot_be_seen_is_said(caplog):
     with caplog.at_level("INFO", logger="smoothcert"):
         of(Hidden(), (4,))
     assert "knows the operation of_the_tests_too::same by its name alone" in caplog.text
+
+
+class CustomOutside(nn.Module):
+    """Its operation is no part of an export, or there is none."""
+
+    def __init__(self, exports):
+        super().__init__()
+        self.exports = exports
+
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            return x if self.exports else x * float(x.abs().sum() < 1e30)
+        return torch.ops.of_the_tests.outside(x)
+
+
+@pytest.mark.parametrize(("exports", "way"), [(True, "graph-2:"), (False, "code-1:")])
+def test_the_code_of_operations_that_run_outside_an_export_is_seen(exports, way):
+    operation("outside", twice)
+    known = of(CustomOutside(exports), (4,))
+    assert known.startswith(way)
+    assert known == of(CustomOutside(exports), (4,))
+    operation("outside", thrice)
+    assert of(CustomOutside(exports), (4,)) != known

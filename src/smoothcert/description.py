@@ -52,9 +52,9 @@ ATOMS = (bool, int, float, complex, str, bytes)
 ABOUT = (
     *("__dict__", "__weakref__", "__module__", "__qualname__", "__doc__", "__annotations__", "__parameters__"),
     *("__orig_bases__", "__dataclass_fields__", "__dataclass_params__", "__firstlineno__", "__static_attributes__"),
-    *("__slotnames__", "_abc_impl"),
+    *("__slotnames__", "_abc_impl", "__pydantic_core_schema__", "__pydantic_serializer__", "__pydantic_validator__"),
 )
-"""What a class keeps of how it was written, and of what was asked of it: no part of what it computes."""
+"""What a class keeps of how it was written, of what was asked of it, or what was made of the rest of it."""
 
 ELSEWHERE = (
     *(random.Random, np.random.Generator, np.random.BitGenerator, np.random.RandomState, torch.Generator),
@@ -70,6 +70,7 @@ TOLD_BY: dict[str, Callable[[Any], Any]] = {
     "numba.np.ufunc.ufuncbuilder.UFuncDispatcher": attrgetter("py_func", "targetoptions"),
     "numba.np.ufunc.ufuncbuilder.GUFuncBuilder": attrgetter("py_func", "targetoptions", "signature"),
     "numpy.vectorize": attrgetter("pyfunc", "signature", "otypes", "excluded"),
+    "scipy.interpolate._fitpack2.UnivariateSpline": attrgetter("_eval_args", "ext"),
     "scipy.spatial._ckdtree.cKDTree": attrgetter("data", "indices", "leafsize", "boxsize"),
     "torch.utils.hooks.RemovableHandle": type,
     **{

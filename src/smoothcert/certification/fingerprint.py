@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from smoothcert.description import Description, tensor_bytes
 from smoothcert.errors import InputError
 from smoothcert.lipschitz.record import same
-from smoothcert.modules import Model, device_of, evaluated, warm_up
+from smoothcert.modules import Model, device_of, evaluated, held_tensors, warm_up
 from smoothcert.sampling.engines import open_engine
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def fingerprint_of(model: Model, shape: Sequence[int], earlier: str = "") -> str
     x = torch.zeros((2, *shape), device=device_of(model))
     found = None if way == CODE else _graph(_warm(model, x), x)
     if found is None:
-        return f"{CODE}:{_described(_warm(model, x))}"
+        return f"{CODE}:{_code(_warm(model, x), x)}"
     graph, program = found
     if way == GRAPH_ALONE:
         return f"{GRAPH_ALONE}:{graph}"
@@ -83,6 +83,15 @@ def _described(model: Model) -> str:
     return description.hexdigest()
 
 
+def _code(module: torch.nn.Module, x: torch.Tensor) -> str:
+    """A hash of what a module holds, and of the code of operations that it runs by their names."""
+    operations = _Operations(module, x)
+    with operations:
+        warm_up(module, x)
+    told, own = _described(module), [*_own_operations(operations.met)]
+    return hashlib.sha256(b"".join([told.encode(), *own])).hexdigest() if own else told
+
+
 def _beside(module: torch.nn.Module, program: torch.export.ExportedProgram, x: torch.Tensor) -> str:
     """Nothing where the module runs what was exported, else a hash of what it runs; where that cannot be recorded, of
     its code. It may ask whether it is compiled, or for the type of its input, and export chooses other operations."""
@@ -90,43 +99,59 @@ def _beside(module: torch.nn.Module, program: torch.export.ExportedProgram, x: t
         with torch.inference_mode():
             if same(module, program.module(), torch.zeros_like(x)):
                 return ""
-            operations = _Operations()
+            given = torch.zeros_like(x)
+            operations = _Operations(module, given)
             with operations:
-                module(torch.zeros_like(x))
-        return operations.digest.hexdigest()
+                module(given)
+        operations.require_whole()
     except Exception:
-        return _described(module)
+        return _code(module, x)
+    for part in _own_operations(operations.met):
+        operations.digest.update(part)
+    return operations.digest.hexdigest()
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A hash of the operations that run: tensors by the operation that they come from or by their values, all else but
-    devices as it is."""
+    """A hash of the operations that run on x: tensors by the operation that they come from, or by their values where
+    the module holds them, all else but devices as it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: torch.nn.Module, x: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.digest = hashlib.sha256()
-        self._origins: dict[int, str] = {}
-        self._alive: list[torch.Tensor] = []  # no other tensor gets the id of one
+        self.digest, self.met = hashlib.sha256(), set[Any]()
+        self._held = {id(tensor) for _, tensor in held_tensors(module)}
+        self._origins = {id(x): "%0"}
+        self._alive = [x]  # no other tensor gets the id of one
+        self._left = False
+
+    def require_whole(self) -> None:
+        """Whatever was computed outside torch, from numbers or for a tensor, is no part of the hash."""
+        if self._left:
+            raise TypeError("some of it is not computed by torch")
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.met.add(operation)
         given, shape = pytree.tree_flatten((args, kwargs or {}))
         self.digest.update(f"{operation} {shape}".encode())
         for value in given:
-            for part in self._parts(value):
-                self.digest.update(part + b"\0")
+            self._add(value)
         result = operation(*args, **(kwargs or {}))
-        for tensor in (leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)):
-            self._origins.setdefault(id(tensor), f"%{len(self._alive)}")
-            self._alive.append(tensor)
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self._origins.setdefault(id(leaf), f"%{len(self._alive)}")
+                self._alive.append(leaf)
+            elif leaf is not None and operation is not torch.ops.aten.sym_size.int:
+                self._left = True
         return result
 
-    def _parts(self, value: Any) -> Iterator[bytes]:
-        if not isinstance(value, torch.Tensor):
-            yield _text(value, {}).encode()
-        elif id(value) in self._origins:
-            yield self._origins[id(value)].encode()
+    def _add(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor) and id(value) not in self._origins:
+            self._left |= id(value) not in self._held
+            for part in tensor_bytes(value):
+                self.digest.update(part)
+        elif isinstance(value, torch.Tensor):
+            self.digest.update(f"{self._origins[id(value)]} ".encode())
         else:
-            yield from tensor_bytes(value)
+            self.digest.update(f"{_text(value, {})} ".encode())
 
 
 def _graph(module: torch.nn.Module, x: torch.Tensor) -> tuple[str, torch.export.ExportedProgram] | None:
@@ -140,7 +165,7 @@ def _graph(module: torch.nn.Module, x: torch.Tensor) -> tuple[str, torch.export.
             free = ({0: torch.export.Dim("batch")},)
             program = torch.export.export(module, (x,), dynamic_shapes=free, strict=False)
             digest = hashlib.sha256()
-            for part in (*_lines(program), *_own_operations(program)):
+            for part in (*_lines(program), *_own_operations(_operations(program))):
                 digest.update(part)
             return digest.hexdigest(), program
     except Exception:
@@ -156,10 +181,14 @@ def _lines(program: torch.export.ExportedProgram) -> Iterator[bytes]:
     yield from _nodes(program.graph_module, lambda: held.get(next(specs).target or ""))
 
 
-def _own_operations(program: torch.export.ExportedProgram) -> Iterator[bytes]:
-    """The Python code of operations that are not torch's; of others the name is all that can be seen, which is said."""
-    nodes = (node for part in program.graph_module.modules() for node in getattr(part, "graph", torch.fx.Graph()).nodes)
-    used = {str(node.target._schema.name) for node in nodes if isinstance(node.target, torch._ops.OpOverload)}
+def _operations(program: torch.export.ExportedProgram) -> Iterator[Any]:
+    for part in program.graph_module.modules():
+        yield from (node.target for node in getattr(part, "graph", torch.fx.Graph()).nodes)
+
+
+def _own_operations(operations: Iterable[Any]) -> Iterator[bytes]:
+    """The Python code of those that are not torch's; of others the name is all that can be seen, which is said."""
+    used = {str(operation._schema.name) for operation in operations if isinstance(operation, torch._ops.OpOverload)}
     for name in sorted(name for name in used if name.partition("::")[0] not in NAMESPACES):
         description = Description()
         known = OPDEFS.get(name)
