@@ -100,6 +100,9 @@ class Choosing(torch.nn.Module):
             stuck("here")
         return x.flatten(1)[:, :3]
 
+def odd_factory():
+    raise Odd("no model")
+
 class Data:
     def __len__(self):
         return 12
@@ -115,6 +118,24 @@ class Reading(Data):
 class Pictures(Data):
     def __getitem__(self, row):
         return np.full((3, 32, 32), row / 12, dtype=np.float32), row % 3
+
+class OddData(Data):
+    def __getitem__(self, row):
+        if row == 7:
+            raise Odd("no row")
+        return super().__getitem__(row)
+
+class Lasting:
+    """Takes a minute to be taken down at the end of the process."""
+    def __del__(self):
+        time.sleep(60)
+
+def sleeping():
+    sys.modules[__name__].kept = Lasting()
+    def model(batch):
+        time.sleep(0.1)
+        return batch.reshape(len(batch), -1)[:, :3]
+    return model
 
 class OnceThere(torch.nn.Module):
     """Stuck from when the run file is there."""
@@ -133,7 +154,7 @@ def threaded():
         return batch.reshape(len(batch), -1)[:, :3]
     return model
 
-data, reading, pictures = Data(), Reading(), Pictures()
+data, odd_data, reading, pictures = Data(), OddData(), Reading(), Pictures()
 '''
 OPTIONS = ("--sigma", "0.3", "--n", "2000", "--seed", "0", "--out", "run.smoothcert")
 
@@ -216,16 +237,33 @@ def test_while_an_engine_is_built(folder, engine):
             (folder / begun).unlink()
 
 
-@pytest.mark.parametrize("moment", [0.3, 1.0, 2.0])
-def test_while_it_starts(folder, moment):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "smoothcert", "certify", "mine:drawing", "mine:data", *OPTIONS, "--batch", "50"],
+def program(folder, model):
+    """The command in a process of its own, from its begin to its end."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "smoothcert", "certify", model, "mine:data", *OPTIONS, "--batch", "50"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         preexec_fn=listen_to_interrupts,
     )
+
+
+def test_what_takes_long_to_be_taken_down_is_not_waited_for(folder):
+    process = program(folder, "mine:sleeping")
+    while (folder / "run.smoothcert") not in folder.iterdir():
+        assert process.poll() is None
+        time.sleep(0.1)
+    since = time.monotonic()
+    process.terminate()
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 1, said
+    assert time.monotonic() - since < 30
+
+
+@pytest.mark.parametrize("moment", [0.3, 1.0, 2.0])
+def test_while_it_starts(folder, moment):
+    process = program(folder, "mine:drawing")
     time.sleep(moment)
     since = time.monotonic()
     process.terminate()
@@ -366,4 +404,19 @@ def test_a_model_that_raises_what_is_no_exception_is_an_error(folder, model, nam
     code, said = start(folder, f"mine:{model}", "mine:data", "--engine", "torch").ended()
     assert code == 1
     assert said.splitlines()[-1] == f"smoothcert: the model raised {name}: take that out of it, and start again."
+    assert not Path(folder / "run.smoothcert").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "said_of"),
+    [
+        ("odd_factory", "data", "the factory mine:odd_factory raised Odd: no model"),
+        ("fast", "odd_data", "failed with Odd: no row"),
+    ],
+)
+def test_code_that_raises_what_is_no_exception_is_named(folder, model, data, said_of):
+    code, said = start(folder, f"mine:{model}", f"mine:{data}").ended()
+    assert code == 2
+    assert said_of in said
+    assert "Traceback" not in said
     assert not Path(folder / "run.smoothcert").exists()

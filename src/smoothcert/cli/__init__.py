@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from smoothcert.cli.signals import STOPPED, answering_signals, ignore, only_end
+from smoothcert.cli.signals import STOPPED, answering_signals, last_act, only_end
 from smoothcert.errors import InputError, RunError
 
 COMMANDS = (
@@ -49,8 +49,8 @@ PYTHON_NAMES = {
 
 def main() -> None:
     """The process `smoothcert`, which has nothing left to interrupt once the command is done."""
-    atexit.register(ignore)  # first come, last served
     heard = Event()
+    atexit.register(last_act, heard)  # first come, last served
     try:
         perform(heard)
     finally:

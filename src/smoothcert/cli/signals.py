@@ -80,15 +80,23 @@ def only_end(stopped: bool) -> None:
 
     _set(end_soon)
     if stopped:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
+        _flush()
         end_soon()
 
 
-def ignore() -> None:
-    """What Python sets back at its very end would kill the process."""
+def last_act(heard: threading.Event) -> None:
+    """What Python sets back at its very end would kill the process; one that was stopped does not wait for libraries
+    to be taken down, which takes torch a second."""
     _set(signal.SIG_IGN)
+    if heard.is_set():
+        _flush()
+        os._exit(1)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _set(handler: Handler) -> None:
