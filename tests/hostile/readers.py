@@ -13,7 +13,7 @@ from smoothcert import InputError, RunError, open_run
 from smoothcert.cli.recertify import recertify
 from smoothcert.cli.show import show
 from smoothcert.data import open_data
-from smoothcert.models import load_weights
+from smoothcert.models import load_model, load_weights
 from smoothcert.models.checkpoints import read_configuration
 from smoothcert.report.write import write_report
 from smoothcert.sampling.engines.onnx import OnnxFileEngine
@@ -119,6 +119,12 @@ def read_checkpoint(folder):
     (path,) = (folder / "in").iterdir()
     read_configuration(path)
     load_weights(network(), path)
+
+
+def load_built_in(folder):
+    """Weights that do not fit are compared with all architectures."""
+    (path,) = (folder / "in").iterdir()
+    load_model("digits_cnn", weights=path)
 
 
 def network():

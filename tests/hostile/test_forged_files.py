@@ -28,6 +28,7 @@ from safetensors.torch import save
 
 from hostile.fuzzing import is_harmless, is_one_sentence
 from hostile.readers import (
+    load_built_in,
     network,
     read_checkpoint,
     read_class_file,
@@ -126,6 +127,7 @@ def tiff(width, height):
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot be decoded"),
         (progressive(200), "of more than 100 scans"),
         (tiff(1 << 15, 1 << 14), "larger than 67108864 pixels"),
+        (saved(Image.new("L", (6000, 6000)), "WEBP", quality=0, method=0), "larger than 33554432 pixels"),
     ],
     ids=[
         "bomb",
@@ -140,6 +142,7 @@ def tiff(width, height):
         "EPS",
         "scans",
         "tile",
+        "WebP",
     ],
 )
 def test_images(refuses, content, message):
@@ -200,6 +203,24 @@ def test_parquet_of_odd_columns(refuses):
     deep = pa.field("x", numbers.type, metadata={b"shape": b"[" * 100_000})
     nested = pa.Table.from_arrays([numbers, pa.array([0, 1])], schema=pa.schema([deep, pa.field("label", pa.int64())]))
     assert "no full array" in refuses(read_data, "d.parquet", parquet_of(nested))
+
+
+def test_parquet_of_rows_without_end(refuses):
+    """A kilobyte for 60 million of them, which took 2 GB and a quarter of a minute."""
+    rows = (1 << 20) + 1
+    numbers = pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32), pa.repeat(pa.scalar(1.0), rows))
+    buffer = io.BytesIO()
+    table = pa.table({"x": numbers, "label": pa.repeat(0, rows)})
+    pq.write_table(table, buffer, row_group_size=rows, compression="zstd")
+    assert "a row group of more than 1,048,576 rows" in refuses(read_data, "d.parquet", buffer.getvalue())
+
+
+def test_npz_of_nothing(tmp_path):
+    """A terabyte of labels for inputs that hold no number."""
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("x.npy", npy((1 << 40, 0)))
+    with pytest.raises(InputError, match="which are none"):
+        open_data(tmp_path / "d.npz", labelled=False)
 
 
 def test_npz(refuses, tmp_path):
@@ -279,7 +300,7 @@ def test_checkpoints(refuses, tmp_path):
         assert "holds no state dict" in refuses(read_checkpoint, "w.pt", torch_file(odd))
     endless = {**state, "0.weight": torch.zeros(1).expand(1 << 40)}
     assert "another shape" in refuses(read_checkpoint, "w.pt", torch_file(endless))
-    loud = {"\x1b[2J\n" * 9999: torch.zeros(1)}
+    loud = {"\x1b[2J\n" * 99: torch.zeros(1)}
     assert "do not fit" in refuses(read_checkpoint, "w.pt", torch_file(loud))
 
 
@@ -309,6 +330,15 @@ def lying(entries, name, method):
     return buffer.getvalue()
 
 
+def pickled(made):
+    """A checkpoint with this pickle."""
+    plain, packed = zipfile.ZipFile(io.BytesIO(torch_file(network().state_dict()))), io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in plain.namelist():
+            archive.writestr(name, made if name.endswith("data.pkl") else plain.read(name))
+    return packed.getvalue()
+
+
 def test_a_pickle_that_rebuilds_in_many_layers_ends(refuses):
     """Each layer names the one before, and all of them are gone through each time."""
     rebuild, layers = b"ctorch._tensor\n_rebuild_from_type_v2\n", 900
@@ -320,21 +350,39 @@ def test_a_pickle_that_rebuilds_in_many_layers_ends(refuses):
         + b"h\x00h\x01R0" * 1000
         + b"."
     )
-    plain, packed = zipfile.ZipFile(io.BytesIO(torch_file(network().state_dict()))), io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for name in plain.namelist():
-            archive.writestr(name, made if name.endswith("data.pkl") else plain.read(name))
-    assert "holds more than tensors" in refuses(read_checkpoint, "w.pt", packed.getvalue())
+    assert "holds more than tensors" in refuses(read_checkpoint, "w.pt", pickled(made))
+
+
+def short(text):
+    return b"X" + struct.pack("<I", len(text.encode())) + text.encode()
+
+
+def test_a_pickle_of_long_names_that_are_equal_ends(refuses):
+    """Each is compared with the other, which is another text, whenever it is named."""
+    name = chr(0x1F600) * 100_000
+    storage = b"(" + short("storage") + b"ctorch\nFloatStorage\n" + short(name) + short("cpu") + b"K\x01t"
+    made = b"\x80\x02" + storage + b"q\x00Q" + storage + b"q\x01Q(" + b"h\x00Qh\x01Q" * 100_000 + b"t}."
+    assert "no checkpoint" in refuses(read_checkpoint, "w.pt", pickled(made))
+
+
+def test_a_pickle_of_tensors_of_many_axes_ends(refuses):
+    rebuilt = b"ctorch._utils\n_rebuild_tensor\nq\x01"
+    storage = b"(" + short("storage") + b"ctorch\nFloatStorage\n" + short("0") + short("cpu") + b"K\x01tQq\x00"
+    strides = b"(" + (b"\x8a\x08" + struct.pack("<q", (1 << 61) - 1)) * 64 + b"t"
+    about = b"(h\x00K\x00(" + b"K\x01" * 64 + b"t" + strides + b"tq\x02"
+    padding = short("x" * 2_500_000)  # for more steps
+    made = b"\x80\x02" + storage + rebuilt + about + padding + b"(" + b"h\x01h\x02R" * 400_000 + b"t}."
+    assert "holds more than tensors" in refuses(load_built_in, "w.pt", pickled(made))
 
 
 def test_archives_that_lie_about_their_entries(refuses):
     """Python unpacks all of an entry before it looks at its size."""
     plain = zipfile.ZipFile(io.BytesIO(torch_file(network().state_dict())))
     entries = {name: plain.read(name) for name in plain.namelist()}
-    pickled = next(name for name in entries if name.endswith("data.pkl"))
+    contents = next(name for name in entries if name.endswith("data.pkl"))
     arrays = {"x.npy": npy((2, 4), bytes(32)), "y.npy": npy((2,), bytes(16), "<i8")}
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED):
-        assert "is compressed" in refuses(read_checkpoint, "w.pt", lying(entries, pickled, method))
+        assert "is compressed" in refuses(read_checkpoint, "w.pt", lying(entries, contents, method))
     assert "is packed otherwise" in refuses(read_data, "d.npz", lying(arrays, "x.npy", zipfile.ZIP_BZIP2))
     bare = {**arrays, "x.npy": b"no array"}
     assert "cannot be read" in refuses(read_data, "d.npz", lying(bare, "x.npy", zipfile.ZIP_DEFLATED))

@@ -51,7 +51,8 @@ def comparison_lower(total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> Floats
 
 
 def comparison_reaches(p: ArrayLike, total: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> NDArray[np.bool_]:
-    """Is `comparison_lower` at least this p from (0, 1]? One look instead of a search.
+    """Is `comparison_lower` at least this p from (0, 1]? One look instead of a search; of p the bound itself, rounding
+    may say no.
 
     k is now the largest count whose bound of Clopper and Pearson is at most p, which is where `P(B ≥ k) ≥ α`. Where
     the search ends at the same k, it is at least p if it rejects the first of its steps from p on. Where it ends at a

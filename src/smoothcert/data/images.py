@@ -19,6 +19,9 @@ EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm",
 # Pillow opens more, among them EPS, for which it starts another program.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MAX_PIXELS, _MAX_INPUT = 1 << 26, 1 << 24
+_MAX_WEBP = 1 << 25
+"""Its decoder makes four of each."""
+
 _MAX_SCANS, _SCAN = 100, b"\xff\xda"
 _TILE = (322, 323)
 """The width and the height of a TIFF's tiles (TIFF 6.0, section 15)."""
@@ -60,8 +63,9 @@ def decode(source: Path | bytes, name: str, preprocessing: Preprocessing) -> NDA
     """The pixels of an encoded image as (height, width, RGB)."""
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=_FORMATS) as image:
-            if max(image.width * image.height, _of_tile(image)) > _MAX_PIXELS:
-                raise InputError(f"larger than {_MAX_PIXELS} pixels: shrink it")
+            most = _MAX_WEBP if image.format == "WEBP" else _MAX_PIXELS
+            if max(image.width * image.height, _of_tile(image)) > most:
+                raise InputError(f"larger than {most} pixels: shrink it")
             if _scans(image) > _MAX_SCANS:
                 raise InputError(f"of more than {_MAX_SCANS} scans: save it anew")
             # Pillow would cut 16-bit colours down to 8 bits in silence: only the name of their layout tells.

@@ -44,7 +44,11 @@ class NpzData(Dataset):
             ) from error
         if not arrays:
             raise InputError(f"The archive {path} needs arrays named {' or '.join('/'.join(k) for k in pairs)}.")
-        self._inputs, self._labels = arrays if labelled else (*arrays, np.zeros(arrays[0].shape[:1], np.int64))
+        self._inputs, self._labels = (
+            arrays if labelled else (*arrays, np.broadcast_to(np.int64(0), arrays[0].shape[:1]))
+        )
+        if 0 in self._inputs.shape[1:]:
+            raise InputError(f"The archive {path} has inputs of shape {self._inputs.shape}, which are none: save some.")
         if self._inputs.ndim < 2 or self._labels.shape[:1] != self._inputs.shape[:1]:
             raise InputError(
                 f"The archive {path} has inputs of shape {self._inputs.shape} and labels of shape "

@@ -26,7 +26,7 @@ except ImportError:
 _INPUT_NAMES = ("img", "image", "x")
 _LABEL_NAMES = ("label", "labels", "fine_label", "y")
 _CACHE_BYTES = 1 << 28
-_GROUP_BYTES, _BATCH_ROWS = 1 << 31, 128
+_GROUP_BYTES, _GROUP_ROWS, _BATCH_ROWS = 1 << 31, 1 << 20, 128
 
 
 class ParquetData(Dataset):
@@ -103,6 +103,11 @@ class ParquetData(Dataset):
         try:
             # Not the sizes of its columns: on damaged ones pyarrow ends the process.
             self._require_small(self._file.metadata.row_group(number).total_byte_size)
+            if self._starts[number + 1] - self._starts[number] > _GROUP_ROWS:
+                raise InputError(
+                    f"The parquet file {self._path} has a row group of more than {_GROUP_ROWS:,} rows: write it with "
+                    f"smaller ones."
+                )
             batches, size = [], 0
             columns = [column for column in (self._input, self._label) if column is not None]
             for batch in self._file.iter_batches(_BATCH_ROWS, [number], columns):

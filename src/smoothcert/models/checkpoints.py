@@ -39,20 +39,21 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     `1.module.conv1.weight`), or those of the bare network behind a normalisation layer (`conv1.weight` for
     `1.conv1.weight`). Nothing in the file is executed, and no pickle of it loaded.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"The weights file {path} does not exist: check the path.")
+    fit_weights(module, read_weights(Path(path)), Path(path))
+
+
+def fit_weights(module: nn.Module, state: State, path: Path) -> None:
+    """Loads what was read from the file."""
     expected: State = module.state_dict()
-    best = _best_fit(expected, _read(path))
+    best = _best_fit(expected, state)
     if best.problems:
         raise InputError(f"The weights in {path} do not fit the model: {best.report()}.")
     # Files from before PyTorch 0.4.1 have no num_batches_tracked; the module's own value stays.
     module.load_state_dict({**expected, **best.state})
 
 
-def first_that_fits(path: Path, modules: Iterable[tuple[str, nn.Module]]) -> str | None:
-    """The name of the first module that the weights in a file fit, whatever device it is on."""
-    state = _read(path)
+def first_that_fits(state: State, modules: Iterable[tuple[str, nn.Module]]) -> str | None:
+    """The name of the first module that the weights fit, whatever device it is on."""
     return next((name for name, module in modules if not _best_fit(module.state_dict(), state).problems), None)
 
 
@@ -92,8 +93,10 @@ def fits(builder: Callable[..., nn.Module], options: dict[str, Any], path: Path)
         watch.remove()
 
 
-def _read(path: Path) -> State:
+def read_weights(path: Path) -> State:
     """The state dict in a file, under the names in the file."""
+    if not path.is_file():
+        raise InputError(f"The weights file {path} does not exist: check the path.")
     try:
         if path.suffix == ".safetensors":
             state: State | None = safetensors.torch.load_file(path)

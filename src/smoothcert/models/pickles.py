@@ -58,7 +58,7 @@ _STEPS = 300_000
 """A hundred thousand tensors' worth; a larger file may have one more for 4 bytes, as one that holds numbers has."""
 
 _AXES = 64
-_LONGEST = 100_000
+_LONGEST = 1_000
 """Characters of a name: two that are equal are compared each time that one is looked for."""
 
 
@@ -198,9 +198,9 @@ class _Machine:
             case "torch.Size", (tuple(size),):
                 return size
             case "torch._utils._rebuild_tensor", (Storage() as storage, offset, shape, strides):
-                return _strided(storage, offset, shape, strides)
+                return self._strided(storage, offset, shape, strides)
             case "torch._utils._rebuild_tensor_v2", (Storage() as storage, offset, shape, strides, _, _):
-                return _strided(storage, offset, shape, strides)
+                return self._strided(storage, offset, shape, strides)
             case "torch._utils._rebuild_parameter", (Strided() as tensor, _, _):
                 return tensor
             case "torch._utils._rebuild_parameter_with_state", (Strided() as tensor, _, _, _):
@@ -209,6 +209,18 @@ class _Machine:
                 self._count(1)
                 return self._call(rebuilt, inner)
         return _OTHER
+
+    def _strided(self, storage: Storage, offset: Any, shape: Any, strides: Any) -> Any:
+        """A tensor that lies within its storage."""
+        if not isinstance(shape, tuple) or not isinstance(strides, tuple) or not len(shape) == len(strides) <= _AXES:
+            raise ValueError("a tensor has no shape")
+        self._count(len(shape))
+        if not all(type(n) is int and 0 <= n < 1 << 62 for n in (offset, *shape, *strides)):
+            raise ValueError("a tensor has no shape")
+        end = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+        if 0 not in shape and end > storage.count:
+            raise ValueError("a tensor leaves its storage")
+        return Strided(storage, offset, shape, strides) if storage.dtype in _WEIGHTS.values() else _OTHER
 
     def _storage(self, about: Any) -> Any:
         match about:
@@ -248,15 +260,3 @@ def _fill(made: dict[str | None, Any], keys: list[Any], values: list[Any]) -> di
     names = (key if isinstance(key, str) and len(key) <= _LONGEST else None for key in keys)
     made.update(zip(names, values, strict=True))
     return made
-
-
-def _strided(storage: Storage, offset: Any, shape: Any, strides: Any) -> Any:
-    """A tensor that lies within its storage."""
-    if not isinstance(shape, tuple) or not isinstance(strides, tuple) or not len(shape) == len(strides) <= _AXES:
-        raise ValueError("a tensor has no shape")
-    if not all(type(n) is int and 0 <= n < 1 << 62 for n in (offset, *shape, *strides)):
-        raise ValueError("a tensor has no shape")
-    end = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    if 0 not in shape and end > storage.count:
-        raise ValueError("a tensor leaves its storage")
-    return Strided(storage, offset, shape, strides) if storage.dtype in _WEIGHTS.values() else _OTHER

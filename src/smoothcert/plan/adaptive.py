@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import accumulate
 
 import numpy as np
@@ -102,71 +103,81 @@ class LabelRule(Rule):
         return (n for test in (MONO, PAIRWISE) for n in looks_of(self.plan, test))
 
     def case(self, n0: int) -> Case:
-        return _Labels(n0, self.plan, *np.zeros((2, self.num_classes), dtype=np.int64))
+        return _Labels(n0, self)
 
 
 @dataclass(frozen=True)
-class _Entries:
-    """The numbers of an array that are not 0, and their places: a file of a few kilobytes may have a million classes
-    and dozens of looks."""
+class _Numbers:
+    """A number for each place, `rest` where none is listed: a file of a few kilobytes may have a million classes and
+    dozens of looks."""
 
     places: NDArray[np.int64]
     values: NDArray[np.int64]
+    rest: int = 0
 
-    @classmethod
-    def of(cls, array: NDArray[np.int64]) -> _Entries:
-        places = array.nonzero()[0]
-        return cls(places, array[places])
+    def plus(self, places: NDArray[np.int64], values: NDArray[np.int64]) -> _Numbers:
+        """With values added at some places."""
+        together = np.union1d(self.places, places)
+        found = self.at(together)
+        found[np.searchsorted(together, places)] += values
+        return _Numbers(together, found, self.rest)
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of some places in order, with all that are listed among them."""
+        found = np.full(len(places), self.rest, dtype=np.int64)
+        found[np.searchsorted(places, self.places)] = self.values
+        return found
 
 
-def _met(array: NDArray[np.int64], spare: int) -> NDArray[np.int64]:
-    """The places that are not 0 and so many that are, for all of those."""
-    return np.union1d(array.nonzero()[0], np.flatnonzero(array == 0)[:spare])
+_NOTHING = _Numbers(*np.zeros((2, 0), dtype=np.int64))
 
 
-def _columns(rows: Sequence[_Entries], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What the rows have at these places, where all their entries are."""
-    columns = np.zeros((len(rows), len(places)), dtype=np.int64)
-    for column, row in zip(columns, rows, strict=True):
-        column[np.searchsorted(places, row.places)] = row.values
-    return columns
+def _met(found: Iterable[_Numbers], size: int, spare: int) -> NDArray[np.int64]:
+    """The places that are listed, and so many of those that are not, for all of these."""
+    met = reduce(np.union1d, (numbers.places for numbers in found))
+    others = np.setdiff1d(np.arange(min(size, len(met) + spare)), met)
+    return np.union1d(met, others[:spare])
+
+
+def _columns(rows: Sequence[_Numbers], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.array([row.at(places) for row in rows], dtype=np.int64).reshape(len(rows), len(places))
 
 
 @dataclass
 class _Labels(Case):
     n0: int
-    plan: SequentialPlan
-    selection: NDArray[np.int64]
-    drawn: NDArray[np.int64]
-    at_looks: list[_Entries] = field(default_factory=list)
+    rule: LabelRule
+    selection: _Numbers = _NOTHING
+    drawn: _Numbers = _NOTHING
+    at_looks: list[_Numbers] = field(default_factory=list)
 
     def select(self, votes: Votes) -> None:
-        self.selection[votes.classes] += votes.counts
+        self.selection = self.selection.plus(votes.classes, votes.counts)
 
     def draw(self, votes: Votes) -> None:
-        self.drawn[votes.classes] += votes.counts
+        self.drawn = self.drawn.plus(votes.classes, votes.counts)
 
     @property
     def at(self) -> Looks:
-        return looks_of(self.plan, choose_test(self.plan, self.selection))
+        return looks_of(self.rule.plan, choose_test(self.rule.plan, self._votes()[0]))
 
     def look(self) -> None:
-        self.at_looks.append(_Entries.of(self.drawn))
+        self.at_looks.append(self.drawn)
 
     def decide(self) -> Decision:
-        return decide(self.plan, *self._votes())
+        return decide(self.rule.plan, *self._votes())
 
     def may_claim(self, radius: float) -> bool:
-        return may_claim(self.plan, *self._votes(), radius)
+        return may_claim(self.rule.plan, *self._votes(), radius)
 
     def _votes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Those of the selection and at the looks; two classes without any are as good as all of them."""
-        met = _met(self.selection + self.drawn, spare=2)
-        return self.selection[met], _columns(self.at_looks, met)
+        met = _met([self.selection, self.drawn], self.rule.num_classes, spare=2)
+        return self.selection.at(met), _columns(self.at_looks, met)
 
     @property
     def top(self) -> int:
-        return int(self.selection.argmax())
+        return int(self.selection.places[self.selection.values.argmax()])
 
 
 @dataclass(frozen=True)
@@ -191,7 +202,7 @@ class _Duels(Case):
     rule: DuelRule
     selection: list[Lost] = field(default_factory=list)
     drawn: list[Lost] = field(default_factory=list)
-    at_looks: list[_Entries] = field(default_factory=list)
+    at_looks: list[_Numbers] = field(default_factory=list)
 
     def select(self, votes: Votes) -> None:
         assert isinstance(votes.beside, Lost)
@@ -204,7 +215,8 @@ class _Duels(Case):
     def chosen(self) -> bool:
         self.selection = [Lost.join(self.selection)]
         self.candidate = self.selection[0].leader(self.n0)
-        lead = self.n0 - 2 * self._lost(self.selection[0], self.n0).max()
+        selected = self._lost(self.selection[0], self.n0)
+        lead = self.n0 - 2 * selected.at(self._rivals([selected])).max()
         clear: bool = lead >= CLEAR * self.n0**0.5
         if not clear and self.n0 < self.rule.most_n0:
             self.n0 = min(2 * self.n0, self.rule.most_n0)
@@ -218,26 +230,24 @@ class _Duels(Case):
 
     def look(self) -> None:
         self.drawn = [Lost.join(self.drawn)]
-        self.at_looks.append(_Entries.of(self._lost(self.drawn[0], self.at[len(self.at_looks)])))
+        self.at_looks.append(self._lost(self.drawn[0], self.at[len(self.at_looks)]))
 
     def decide(self) -> Decision:
         selected = self._lost(self.selection[0], self.n0)
-        met = self._rivals(selected)
-        return self.rule.test.decide(self.n0, selected[met], _columns(self.at_looks, met))
+        met = self._rivals([selected, *self.at_looks])
+        return self.rule.test.decide(self.n0, selected.at(met), _columns(self.at_looks, met))
 
     def may_claim(self, radius: float) -> bool:
-        nothing = np.zeros(self.rule.num_classes - 1, dtype=np.int64)
-        return self.rule.test.may_claim(_columns(self.at_looks, self._rivals(nothing)), radius)
+        return self.rule.test.may_claim(_columns(self.at_looks, self._rivals([_NOTHING, *self.at_looks])), radius)
 
-    def _rivals(self, selected: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those to whom a duel was lost, and one to whom none was, if there is one."""
-        lost = selected.copy()
-        for look in self.at_looks[-1:]:
-            lost[look.places] += look.values
-        return _met(lost, spare=1)
+    def _rivals(self, found: Iterable[_Numbers]) -> NDArray[np.int64]:
+        """Those that are listed, and one of the others, if there is one."""
+        return _met(found, self.rule.num_classes - 1, spare=1)
 
-    def _lost(self, duels: Lost, draws: int) -> NDArray[np.int64]:
-        return np.delete(duels.of_class(self.candidate, draws, self.rule.num_classes), self.candidate)
+    def _lost(self, duels: Lost, draws: int) -> _Numbers:
+        """The duels that the candidate lost to each rival; rivals are numbered without it."""
+        rivals, counts, rest = duels.against(self.candidate, draws)
+        return _Numbers(rivals - (rivals > self.candidate), counts, rest)
 
     @property
     def top(self) -> int:

@@ -67,12 +67,17 @@ class Lost:
         """The class whose worst duel is best."""
         return int(leaders(np.zeros_like(self.classes), self, np.array([draws]))[0])
 
+    def against(self, k: int, draws: int) -> tuple[Ints, Ints, int]:
+        """Rivals of a followed class, how many duels it lost to each in so many draws, and how many to any other."""
+        own, itself = self.classes == k, self.rivals == k
+        rest = draws - int(self.counts[own & itself].sum())
+        return self.rivals[own & ~itself], self.counts[own & ~itself] + rest, rest
+
     def of_class(self, k: int, draws: int, num_classes: int) -> Ints:
         """The duels (c,) that a followed class lost in so many draws; none against itself."""
-        own = self.classes == k
-        lost = np.zeros(num_classes, dtype=np.int64)
-        lost[self.rivals[own]] = self.counts[own]
-        lost += draws - lost[k]
+        rivals, counts, rest = self.against(k, draws)
+        lost = np.full(num_classes, rest, dtype=np.int64)
+        lost[rivals] = counts
         lost[k] = 0
         return lost
 

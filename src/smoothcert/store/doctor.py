@@ -14,6 +14,7 @@ from smoothcert.errors import RunError
 from smoothcert.plan import Plan, bears
 from smoothcert.sampling.blocks import Claim, Votes
 from smoothcert.store import schema
+from smoothcert.store.counts import check_size
 from smoothcert.store.file import Opened, RunFile
 from smoothcert.store.new_run import new_run
 from smoothcert.store.opening import (
@@ -58,6 +59,7 @@ def diagnose(path: str | Path, out: str | Path | None = None) -> Diagnosis:
             plan = file.plan
             if plan is None:
                 return Diagnosis(("It holds no plan: certify again into a new file.",))
+            check_size(path, plan.selection.total, plan.classifier.num_classes)
             info, rejected = file.info, file.rejected
         except RunError as error:
             return Diagnosis((str(error), "Without its plan nothing can be saved: certify again into a new file."))
