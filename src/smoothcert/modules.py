@@ -67,7 +67,9 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
         lost = next((type(part).__name__ for part in module.modules() if put_on(part)), None)
         if lost is not None:
             raise InputError(f"its copy would lose the hooks, the forward or the class that its {lost} was given")
-        copied = copy.deepcopy(module, {id(tensor): tensor for _, tensor in held_tensors(module) if _is_shared(tensor)})
+        shared = {id(tensor): tensor for _, tensor in held_tensors(module) if _is_shared(tensor)}
+        with torch.inference_mode(False):  # what is copied inside has no gradients
+            copied = copy.deepcopy(module, shared)
         if training and _calls(copied, module):
             raise InputError("its copy still calls it, by a function or a part that is not copied")
         copied.eval()
