@@ -11,6 +11,7 @@ from smoothcert.bounds.binomial import lower_quantile, may_exceed, upper_quantil
 from smoothcert.checks import LEAST_LEVEL
 from smoothcert.errors import InputError
 from smoothcert.plan import Question
+from some import some
 
 CASES = [
     (k, n, alpha)
@@ -50,8 +51,9 @@ def _binomial_tail(k: int, n: int, q: mp.mpf) -> mp.mpf:
     return total
 
 
-@pytest.mark.parametrize(("k", "n", "alpha"), CASES)
-def test_bounds_and_quantiles_have_twelve_digits(k, n, alpha):
+@pytest.mark.parametrize("case", some(CASES))
+def test_bounds_and_quantiles_have_twelve_digits(case):
+    k, n, alpha = case
     with mp.workdps(60):
         lower, upper = clopper_pearson_lower(k, n, alpha), clopper_pearson_upper(n - k, n, alpha)
         if k == 0:

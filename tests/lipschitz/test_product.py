@@ -13,6 +13,7 @@ from torch.nn import functional
 from smoothcert.errors import InputError, RunError
 from smoothcert.lipschitz import GroupSort, Join, Signal, product, register, rules
 from smoothcert.lipschitz.spectral import Convolution, fourier
+from some import some
 
 torch.set_num_threads(1)
 
@@ -334,7 +335,7 @@ def zoo():
     }
 
 
-@pytest.mark.parametrize("name", zoo())
+@pytest.mark.parametrize("name", some(zoo()))
 def test_no_jacobian_exceeds_the_bound(name):
     shape, run, parts = zoo()[name]
     network = Net(run, **parts).eval()

@@ -10,6 +10,7 @@ from torch.nn import functional
 from smoothcert.errors import InputError
 from smoothcert.lipschitz import GroupSort, product
 from smoothcert.models.liresnet import MinMax
+from some import some
 
 torch.set_num_threads(1)
 
@@ -185,7 +186,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", some(REFUSED))
 def test_what_is_not_one_function_of_one_input_is_refused(name):
     module, shape, says = REFUSED[name]
     with pytest.raises(InputError, match=says) as error:
@@ -369,7 +370,7 @@ WEIGHTED = {
 }
 
 
-@pytest.mark.parametrize("name", [*LINEAR, *WEIGHTED])
+@pytest.mark.parametrize("name", some([*LINEAR, *WEIGHTED]))
 def test_what_is_linear_has_its_norm(name):
     torch.manual_seed(0)
     run, shape, *size = (LINEAR | WEIGHTED)[name]

@@ -25,6 +25,7 @@ from smoothcert.sampling.engines import Engines, Quantised
 from smoothcert.sampling.engines.module import state_of
 from smoothcert.sampling.engines.onnx import exported
 from smoothcert.sampling.engines.quantising import RECIPES, make
+from some import some
 
 pytest.importorskip("onnxruntime", reason="the extra smoothcert[onnx] is not installed")
 
@@ -213,7 +214,7 @@ PLANTS = {
 }
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("plant", some(PLANTS))
 def test_what_is_planted_in_its_place_is_not_read(model, data, run, tmp_path, plant):
     """A pipe would be waited for, and a device fill the memory."""
     path, whole = tmp_path / "run.int8.onnx", tmp_path / "whole.onnx"

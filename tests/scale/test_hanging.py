@@ -21,6 +21,7 @@ from smoothcert.scale import workers
 TESTS = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_without_dying(nodes, tmp_path, uninterrupted, monkeypatch, caplog):
     monkeypatch.setattr(workers, "LEAST_SECONDS", 3.0)
     hanging, others = [], nodes.workers()  # those of tests before this one may not have ended yet
