@@ -15,6 +15,7 @@ from torch import nn
 from smoothcert import InputError, SmoothedClassifier
 from smoothcert.attacks import pgd
 from smoothcert.modules import evaluated, one_thread
+from smoothcert.sampling.engines import open_engine
 
 INPUTS = np.random.default_rng(0).random((40, 3, 6, 6)).astype(np.float32)
 
@@ -234,43 +235,56 @@ def test_functions_that_do_not_call_the_module_are_no_fault():
     assert not evaluated(model).training
 
 
-class Noting(nn.Module):
-    """Writes its last batch into a buffer and into a tensor that is none."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("last", torch.zeros(200, 108))
-        self.seen, self.head = torch.zeros(1), nn.Linear(108, 4)
-
-    def forward(self, x):
-        self.last[: len(x)] = x.flatten(1)
-        self.seen += len(x)
-        return self.head(self.last[: len(x)])
-
-
-@pytest.mark.parametrize("engine", ["torch", "auto"])
-def test_what_a_module_writes_into_its_buffers_is_the_copys(engine):
-    torch.manual_seed(0)
-    model = Noting().eval()
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(certify, [smoothed(model, engine=engine) for _ in range(4)]))
-    assert found == [certify(smoothed(of_its_own(model)))] * 4
-    assert not model.last.any()
-    assert not model.seen.any()
-
-
-def of_its_own(model):
-    other = Noting().eval()
-    other.load_state_dict(model.state_dict())
-    return other
-
-
-def test_weights_are_shared_with_the_copy():
+def test_tensors_are_shared_with_the_copy():
     model = network().train()
+    model.scale = torch.ones(3)
     own = evaluated(model)
     assert own[5].weight is model[5].weight
+    assert own.scale is model.scale
     assert not own[1].training
     assert model[1].training
+
+
+class Remembering(nn.Module):
+    """A function beside the code of its class reads or writes what a call keeps."""
+
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.kind, self.kept = nn.Linear(108, 4), kind, {"h": torch.zeros(1, 4)}
+        self.register_buffer("shift", torch.zeros(1, 4), persistent=False)
+        shift, kept = self.shift, self.kept
+        self.act = {
+            "a buffer": lambda h: h - 2 * self.shift,
+            "an attribute": lambda h: h - 2 * self.last,
+            "a tensor": lambda h: h - 2 * shift,
+            "a dictionary": lambda h: h - 2 * kept["h"],
+        }[kind]
+        self.last = torch.zeros(1, 4)
+
+    def forward(self, x):
+        h = self.layer(x.flatten(1))
+        self.last = self.kept["h"] = h.roll(1, 1)
+        self.shift.resize_(h.shape).copy_(h.roll(1, 1))
+        return self.act(h)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["a buffer", "an attribute", "a tensor", "a dictionary"])
+def test_functions_that_a_module_holds_work_with_what_the_call_has_kept(kind):
+    """Those of a copy are the original's, and read what the original had kept."""
+    model, (x, *_) = Remembering(kind).eval(), INPUTS
+    batch = torch.from_numpy(x).expand(50, -1, -1, -1) + 0.5 * torch.randn(50, 3, 6, 6)
+    model(batch)
+    engine = open_engine(model, "torch")
+    with engine.ready():
+        torch.testing.assert_close(engine(batch + 1), model(batch + 1))
+
+
+@pytest.mark.parametrize("kind", ["a buffer", "an attribute", "a dictionary"])
+def test_a_module_in_training_mode_with_such_functions_is_refused(kind):
+    with pytest.raises(InputError, match=r"call its eval\(\) first"):
+        certify(smoothed(Remembering(kind).train()))
 
 
 class Stubborn(torch.nn.Sequential):

@@ -111,9 +111,9 @@ class Description:
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
 
-    def has_met(self, value: Any) -> bool:
-        """Is it among what was added, or held by that?"""
-        return id(value) in self._met
+    def has_met(self, number: int) -> bool:
+        """Is the object with this id among what was added, or held by that?"""
+        return number in self._met
 
     def add(self, value: Any) -> None:
         """The value and all that it holds; what was met before stands by its number."""

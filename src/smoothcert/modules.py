@@ -54,11 +54,11 @@ def held_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def evaluated(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy in evaluation mode with the module's weights and buffers of its own; the module itself is never switched.
+    """A copy in evaluation mode that shares the module's tensors; the module itself is never switched.
 
     One that cannot be copied, or not with all that Python runs around it, is taken as it is where it is in evaluation
-    mode already, and refused where it is not; so is one whose copy still calls it. One that stays in training mode is
-    refused, too: running it would change tensors that are the module's.
+    mode already, and refused where it is not; so is one whose copy still works with parts of it. One that stays in
+    training mode is refused, too: running it would change tensors that are the module's.
     """
     training = any(getattr(part, "training", False) for part in _with_modes(module))
     if any(is_lazy(tensor) for _, tensor in held_tensors(module)):
@@ -67,10 +67,9 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
         lost = next((type(part).__name__ for part in module.modules() if put_on(part)), None)
         if lost is not None:
             raise InputError(f"its copy would lose the hooks, the forward or the class that its {lost} was given")
-        shared = {id(tensor): tensor for _, tensor in held_tensors(module) if _is_shared(tensor)}
-        with torch.inference_mode(False):  # what is copied inside has no gradients
-            copied = copy.deepcopy(module, shared)
-        if training and _calls(copied, module):
+        copies: dict[int, Any] = {id(tensor): tensor for _, tensor in held_tensors(module)}
+        copied = copy.deepcopy(module, copies)
+        if _works_with(copied, module, copies):
             raise InputError("its copy still calls it, by a function or a part that is not copied")
         copied.eval()
     except Exception as error:
@@ -87,11 +86,6 @@ def evaluated(module: torch.nn.Module) -> torch.nn.Module:
             f"torch.nn.Module.train()."
         )
     return copied
-
-
-def _is_shared(tensor: torch.Tensor) -> bool:
-    """Is it a weight, or such that torch does not copy it: computed of weights, or sparse?"""
-    return isinstance(tensor, torch.nn.Parameter) or not tensor.is_leaf or tensor.layout is not torch.strided
 
 
 def _with_modes(module: torch.nn.Module) -> list[torch.nn.Module]:
@@ -112,14 +106,16 @@ def _is_exported(part: torch.fx.GraphModule) -> bool:
     return any(kind.__module__.startswith("torch.export") for kind in type(part).__mro__)
 
 
-def _calls(copied: torch.nn.Module, module: torch.nn.Module) -> bool:
-    """May the copy run parts of the module? Functions are not copied with what they close over or name."""
+def _works_with(copied: torch.nn.Module, module: torch.nn.Module, copies: dict[int, Any]) -> bool:
+    """May the copy run parts of the module, or read and write what it holds? Functions are not copied with what they
+    close over or name. `copies` has what was made of each object, by its id."""
     own = (vars(part).get("forward") for part in _with_modes(copied))
     if any(isinstance(forward, FunctionType) and forward.__closure__ and is_installed(forward) for forward in own):
         return True  # a decorator's: what it closes over is not looked at
     description = Description(known=[tensor for _, tensor in held_tensors(module)])
     description.add(copied)
-    return any(description.has_met(part) for part in module.modules())
+    moved = {number for number, made in copies.items() if number not in (id(made), id(copies))}
+    return any(map(description.has_met, moved | set(map(id, module.modules()))))
 
 
 class no_exit(ContextDecorator):
