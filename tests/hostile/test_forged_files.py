@@ -356,7 +356,7 @@ def test_a_pickle_that_rebuilds_in_many_layers_ends(refuses):
         + b"h\x00h\x01R0" * 1000
         + b"."
     )
-    assert "holds more than tensors" in refuses(read_checkpoint, "w.pt", pickled(made))
+    assert "takes more steps to read" in refuses(read_checkpoint, "w.pt", pickled(made))
 
 
 def short(text):
@@ -378,7 +378,7 @@ def test_a_pickle_of_tensors_of_many_axes_ends(refuses):
     about = b"(h\x00K\x00(" + b"K\x01" * 64 + b"t" + strides + b"tq\x02"
     padding = short("x" * 2_500_000)  # for more steps
     made = b"\x80\x02" + storage + rebuilt + about + padding + b"(" + b"h\x01h\x02R" * 400_000 + b"t}."
-    assert "holds more than tensors" in refuses(load_built_in, "w.pt", pickled(made))
+    assert "takes more steps to read" in refuses(load_built_in, "w.pt", pickled(made))
 
 
 def test_archives_that_lie_about_their_entries(refuses):

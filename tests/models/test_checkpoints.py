@@ -200,7 +200,7 @@ def write_pickle(path, content):
         path.write_bytes(content)
 
 
-REFUSED = "was refused because it holds more|holds no state dict|no checkpoint|do not fit|are the most"
+REFUSED = "was refused because it holds more|holds no state dict|no checkpoint|do not fit|are the most|takes more steps"
 SET = b"c__builtin__\nset\nq\x01"
 
 
@@ -439,3 +439,16 @@ def test_a_torchscript_archive_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["absent.pt", "."])
 def test_a_missing_file_is_named(tmp_path, name):
     assert_refused(tmp_path / name, "does not exist: check the path")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_thousands_of_weights_beside_their_optimizer_load(tmp_path, zipped):
+    layers = nn.Sequential(*(nn.Conv2d(1, 1, 1) for _ in range(4000)))
+    optimizer = torch.optim.Adam(layers.parameters())
+    sum(parameter.sum() for parameter in layers.parameters()).backward()
+    optimizer.step()
+    content = {"optimizer": optimizer.state_dict(), "state_dict": layers.state_dict()}
+    torch.save(content, tmp_path / "w.pt", _use_new_zipfile_serialization=zipped)
+    other = nn.Sequential(*(nn.Conv2d(1, 1, 1) for _ in range(4000)))
+    load_weights(other, tmp_path / "w.pt")
+    assert torch.equal(other[3999].weight, layers[3999].weight)

@@ -111,6 +111,10 @@ def read_weights(path: Path) -> State:
             f"The weights file {path} was refused because it holds more than tensors and plain values, "
             "and nothing in it was executed: save the model's state_dict() alone."
         ) from error
+    except OverflowError as error:
+        raise InputError(
+            f"The weights file {path} takes more steps to read than weights do: save the model's state_dict() alone."
+        ) from error
     except Exception as error:  # on a damaged or foreign file parsers raise whatever they stumble on
         raise InputError(
             f"The weights file {path} is cut off or is no checkpoint: "

@@ -55,9 +55,11 @@ _PLAIN = frozenset(
 
 _PROTOCOL = 2
 _STEPS = 300_000
-"""A hundred thousand tensors' worth; a larger file may have one more for 4 bytes, as one that holds numbers has."""
+"""Thousands of tensors' worth; a larger file may have one more for 3 bytes, which is more than a tensor takes."""
 
-_AXES = 64
+_FREE, _AXES = 8, 64
+"""Axes of a tensor that cost nothing, and at most."""
+
 _LONGEST = 1_000
 """Characters of a name: two that are equal are compared each time that one is looked for."""
 
@@ -110,7 +112,7 @@ def read_pickle(file: BinaryIO, size: int, storages: dict[str, Storage]) -> Any:
     the tensors lie in. A step takes no longer than what it puts there is long, and there are as many steps as go with
     the `size` of the file.
     """
-    machine = _Machine(_STEPS + size // 4, storages)
+    machine = _Machine(_STEPS + size // 3, storages)
     for code, value, at in pickletools.genops(file):
         try:
             machine.step(code.name, value)
@@ -162,7 +164,7 @@ class _Machine:
     def _count(self, steps: int) -> None:
         self.left -= steps
         if self.left < 0:
-            raise pickle.UnpicklingError("too many steps")
+            raise OverflowError
 
     def _taken(self, count: int) -> list[Any]:
         taken = self.stack[-count:]
@@ -214,7 +216,7 @@ class _Machine:
         """A tensor that lies within its storage."""
         if not isinstance(shape, tuple) or not isinstance(strides, tuple) or not len(shape) == len(strides) <= _AXES:
             raise ValueError("a tensor has no shape")
-        self._count(len(shape))
+        self._count(max(len(shape) - _FREE, 0))
         if not all(type(n) is int and 0 <= n < 1 << 62 for n in (offset, *shape, *strides)):
             raise ValueError("a tensor has no shape")
         end = offset + 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
