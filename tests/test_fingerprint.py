@@ -1084,3 +1084,25 @@ def test_the_code_of_operations_that_run_outside_an_export_is_seen(exports, way)
     assert known == of(CustomOutside(exports), (4,))
     operation("outside", thrice)
     assert of(CustomOutside(exports), (4,)) != known
+
+
+class Packed(nn.Module):
+    """An object of C's is an argument before the operation."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        linear = nn.Sequential(nn.Linear(4, 4))
+        self.layer = torch.ao.quantization.quantize_dynamic(linear, {nn.Linear}, torch.qint8)
+
+    def forward(self, x):
+        h = self.layer(x)
+        return h if h.sum().item() > 1e9 else torch.ops.of_the_tests.behind(h)
+
+
+def test_operations_behind_an_object_in_c_are_seen():
+    operation("behind", twice)
+    known = of(Packed(), (4,))
+    assert known.startswith("code-1:")
+    operation("behind", thrice)
+    assert of(Packed(), (4,)) != known

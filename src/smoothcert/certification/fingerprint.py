@@ -151,7 +151,10 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif isinstance(value, torch.Tensor):
             self.digest.update(f"{self._origins[id(value)]} ".encode())
         else:
-            self.digest.update(f"{_text(value, {})} ".encode())
+            try:
+                self.digest.update(f"{_text(value, {})} ".encode())
+            except TypeError:  # an object of C's
+                self._left = True
 
 
 def _graph(module: torch.nn.Module, x: torch.Tensor) -> tuple[str, torch.export.ExportedProgram] | None:
