@@ -7,6 +7,7 @@ import pickle
 import re
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
 import traceback
@@ -433,3 +434,23 @@ def test_too_little_memory_is_a_sentence(tmp_path, monkeypatch, allocate):
     assert (
         ended.stderr == "smoothcert: there is not enough memory for that: choose a smaller --batch, or fewer inputs.\n"
     )
+
+
+SHOW = (sys.executable, "-m", "smoothcert", "show", str(Path(__file__).parents[1] / "data" / "format-1.smoothcert"))
+
+
+def test_a_reader_that_has_read_enough_is_nobodys_fault():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        ended = subprocess.run(SHOW, stdout=output, stderr=subprocess.PIPE, text=True)
+    assert "the model" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+def test_a_full_disk_behind_the_output_is_a_sentence():
+    with open("/dev/full", "wb") as output:
+        ended = subprocess.run(SHOW, stdout=output, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "smoothcert: there is no space left where the output goes: make room, and start again.\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import errno
 import logging
 import re
 import sys
@@ -88,6 +89,8 @@ def _run(arguments: list[str], debug: bool, heard: Event) -> None:
             _say_stopped(error)
         if _is_of_memory(error):
             error = RunError("there is not enough memory for that: choose a smaller `batch`, or fewer inputs.")
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            error = RunError("there is no space left where the output goes: make room, and start again.")
         if not isinstance(error, InputError | RunError):
             raise
         print(f"smoothcert: {translated(str(error), asked)}", file=sys.stderr)
@@ -167,6 +170,8 @@ def _command(name: str) -> Callable[..., Any]:
         try:
             return command(*given, **named)
         except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):  # rich's answer to a reader that has read enough
+                raise
             raise RunError(
                 f"the model or the data called sys.exit({end.code!r}): take that out of it, and start again."
             ) from end
