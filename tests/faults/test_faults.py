@@ -9,6 +9,7 @@ import pytest
 from faults.injection import DAMAGING, FAILED, FAULTS, PLANS, RUNNERS, Child, FileSizeLimit, Scene, certify, facts
 from smoothcert import InputError, RunError, open_run
 from smoothcert.store.doctor import diagnose
+from smoothcert.store.file import RunFile
 from survived import SURVIVED
 
 FULL = {"kill -9": 14, "corrupted page": 41, "truncated log": 21, "flipped log": 21}
@@ -46,7 +47,8 @@ def test_a_file_whose_log_had_no_room_left_stands_alone(tmp_path):
         scene = Scene(tmp_path / "run.smoothcert", "fixed", "one process", random.Random(0), undo)
         assert Child(scene, FileSizeLimit(45_000)).code == FAILED
     assert [path.name for path in tmp_path.iterdir()] == ["run.smoothcert"]
-    assert len(open_run(scene.path)) > 0
+    with RunFile.open_to_read(scene.path) as file:
+        assert file.drawn
     certify(scene.path, "fixed")
 
 
