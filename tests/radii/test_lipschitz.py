@@ -71,7 +71,7 @@ def reference(p, w, rho):
     return sign * t, sign * z, mp.npdf(z_far) / ramp_density(x, w)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(probability, probability, steepness, sigma, ball, st.none() | log_uniform(-12, -1))
 @mp.workdps(40)
 def test_every_radius_agrees_with_mpmath(p1, p2, steep, s, rho, apart):
@@ -100,7 +100,7 @@ every_probability = (every_tail | every_tail.map(lambda p: 1 - p) | near_half | 
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(every_probability, every_probability, log_uniform(-12, 12), sigma, st.none() | log_uniform(-15, -1))
 @mp.workdps(70)
 def test_rounding_never_lifts_a_radius_above_the_truth(p1, p2, steep, s, apart):
@@ -157,7 +157,7 @@ def test_the_figure_of_the_paper():
     assert np.all(np.array([radii.mono(0.3, 0.12), radii.exact_mono(0.3, 0.12, 4)]) < 0)
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(probability, probability, steepness, sigma)
 def test_exact_is_the_largest(p1, p2, steep, s):
     p1, p2, constant = max(p1, p2), min(p1, p2), steep / s
@@ -171,7 +171,7 @@ def test_exact_is_the_largest(p1, p2, steep, s):
     assert exact >= radii.mono_lipschitz(p1, s, constant) * (1 - 1e-11) - slack
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.floats(0.5, 1 - 1e-12), st.floats(1e-12, 0.5), steepness, sigma, ball)
 def test_the_papers_radii_beat_the_plain_ones_across_one_half(p1, p2, steep, s, rho):
     constant = steep / s

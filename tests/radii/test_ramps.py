@@ -136,7 +136,7 @@ def test_a_bound_is_reached_up_to_itself_and_no_further(draws, alpha):
 
 
 @given(st.floats(-12, 12), st.floats(1e-3, 6), st.floats(0.01, 4))
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_the_mean_that_is_asked_for_has_the_radius(power, t, sigma):
     """As computed, at every steepness; where it is not 1 already."""
     steep = 10**power

@@ -336,7 +336,7 @@ def test_a_short_run_goes_to_eager_pytorch_as_it_is(module):
     assert choose(module, draws=100).engine.identity == open_engine(module, "torch").identity
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), 2])
 def threads(request):
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
