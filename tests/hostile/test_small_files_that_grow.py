@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hostile.readers import read_run
+from hostile.readers import SECONDS, read_run
 from interruptible import certify
 from smoothcert import open_run
 from smoothcert.bounds.prediction import ABSTAIN
@@ -110,9 +110,10 @@ def test_dozens_of_looks_at_a_million_classes_take_little_memory(tmp_path, votes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("votes", [Labels(), Duels()], ids=["labels", "duels"])
-def test_dozens_of_looks_at_a_million_classes_take_little_time(patient, tmp_path, votes):
-    run = looked_at_often(tmp_path / "run", votes, 50).read_bytes()
-    assert patient.survives(read_run, tmp_path / "box", run, "run.smoothcert") is None
+def test_dozens_of_looks_at_a_million_classes_take_little_time(tmp_path, votes):
+    run = looked_at_often(tmp_path / "run", votes, 50)
+    said = subprocess.run([sys.executable, "-c", SPENT, run], capture_output=True, check=True, text=True).stdout
+    assert all(float(seconds) < SECONDS for seconds in said.split())
 
 
 @pytest.mark.slow
@@ -134,6 +135,13 @@ PEAK = (
     "import pathlib, re, sys; from smoothcert import open_run;"
     "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text())[1]);"
     "before = peak(); assert len(open_run(sys.argv[1]).certificates()) == int(sys.argv[2]); print(peak() - before)"
+)
+
+
+SPENT = (
+    "import sys, time; from smoothcert import open_run; from smoothcert.store.doctor import diagnose;"
+    "began = time.process_time(); open_run(sys.argv[1]).certificates(); read = time.process_time();"
+    "assert diagnose(sys.argv[1]).healthy; print(read - began, time.process_time() - read)"
 )
 
 
